@@ -1,0 +1,1 @@
+"""Chain wing: how `balance.problems.chain.ChainProblem` is answered, one solver a module."""

@@ -1,0 +1,261 @@
+"""Chain wing: the compiled inner loops. Imported only when a solver runs, since it loads Numba.
+
+Every function is plain Python over arrays; its twin without compilation is its ``py_func``.
+All programs run from the last item to the first: ``value[i]`` is the best for items i..N-1, ``choice[i]`` the end of
+the first of their stages, ``flag[i]`` whether that stage recomputes.
+"""
+
+# The arrays reach the compiled code one by one; a struct of them would cost more to unbox than the loops themselves.
+# ruff: noqa: N806
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+TOTAL, FORWARD_ONLY, BACKWARD_ONLY = 0, 1, 2
+NEVER, ALWAYS, CHOOSE = 0, 1, 2
+
+
+class Costs(NamedTuple):
+    """What the kernels read of a chain problem; see `balance.chain.tables`."""
+
+    forward: Any  # (Q, N + 1) prefix sums of seconds
+    backward: Any  # (Q, N + 1)
+    barred: Any  # (Q, N + 1) prefix counts of items that the class cannot host
+    held: Any  # (N + 1,) prefix sums of state_factor * parameters + static
+    kept: Any  # (N + 1,) prefix sums of activations
+    scratch: Any  # (N,) workspace of each item
+    inputs: Any  # (N + 1,) bytes that cross each boundary forward
+    buffers: Any  # (2, N + 1) receive buffer bytes at the left (row 0) and right (row 1) boundary
+    direct: Any  # (4, N + 1, N + 1) seconds received F, B and sent F, B by [i, j), or size 0 with adjacent routing
+    overlap: Any  # bool: communication runs beside compute
+    recompute: Any  # NEVER, ALWAYS or CHOOSE
+
+
+@njit(cache=True, nogil=True)
+def stage_price(costs, q, i, j, left, right, y, capacity, peak, objective):
+    """Return (value, forward, backward, recomputes) of the stage [i, j), infinite if it does not fit."""
+    forward = costs.forward[q, j] - costs.forward[q, i]
+    backward = costs.backward[q, j] - costs.backward[q, i]
+    recomputes = costs.recompute == ALWAYS
+    if capacity < np.inf:
+        kept = costs.kept[j] - costs.kept[i]
+        fixed = costs.held[j] - costs.held[i] + peak + costs.buffers[0, i] + costs.buffers[1, j]
+        slack = capacity * (1.0 + 1e-12)
+        lean = fixed + y * costs.inputs[i] + kept
+        if not recomputes and fixed + y * kept > slack:
+            if costs.recompute == NEVER:
+                return np.inf, np.inf, np.inf, False
+            recomputes = True
+        if recomputes and lean > slack:
+            return np.inf, np.inf, np.inf, False
+    if recomputes:
+        backward += forward
+    if costs.direct.size:
+        in_f, in_b = costs.direct[0, i, j], costs.direct[1, i, j]
+        out_f, out_b = costs.direct[2, i, j], costs.direct[3, i, j]
+        if left[0, 0] < 0.0:  # a kind that pays for no communication
+            in_f = in_b = out_f = out_b = 0.0
+    else:
+        in_f, in_b, out_f, out_b = left[0, i], left[1, i], right[0, j], right[1, j]
+    if costs.overlap:
+        total = max(in_f + in_b, forward + backward, out_f + out_b)
+        forward = max(in_f, forward, out_f)
+        backward = max(in_b, backward, out_b)
+    else:
+        forward += in_f + out_f
+        backward += in_b + out_b
+        total = forward + backward
+    if objective == FORWARD_ONLY:
+        return forward, forward, backward, recomputes
+    if objective == BACKWARD_ONLY:
+        return backward, forward, backward, recomputes
+    return total, forward, backward, recomputes
+
+
+@njit(cache=True, nogil=True)
+def stage_floor(costs, q, i, j, peak, y, capacity, objective):
+    """Return a value that no stage [i, j'), j' >= j, falls below; infinite once memory is exceeded for good."""
+    if costs.barred[q, j] > costs.barred[q, i]:
+        return np.inf
+    if capacity < np.inf:
+        kept = costs.kept[j] - costs.kept[i]
+        least = y * kept if costs.recompute == NEVER else kept  # y >= 1, and recomputing keeps the work at hand
+        if costs.held[j] - costs.held[i] + peak + least > capacity * (1.0 + 1e-12):
+            return np.inf
+    forward = costs.forward[q, j] - costs.forward[q, i]
+    backward = costs.backward[q, j] - costs.backward[q, i]
+    if costs.recompute == ALWAYS:
+        backward += forward
+    if objective == FORWARD_ONLY:
+        return forward
+    if objective == BACKWARD_ONLY:
+        return backward
+    return forward + backward
+
+
+@njit(cache=True, nogil=True)
+def extend(costs, q, left, right, y, capacity, after, value, choice, flag, source, mark, objective, most_f, most_b):
+    """Improve `value` by giving the next device (class q) a stage in front of the suffixes valued `after`.
+
+    O(N x window): the stage [i, j) grows until its compute alone is no better than what is known for i.
+    """
+    N = len(costs.held) - 1
+    for i in range(N - 1, -1, -1):
+        best = value[i]
+        peak = 0.0
+        for j in range(i + 1, N + 1):
+            if costs.scratch[j - 1] > peak:
+                peak = costs.scratch[j - 1]
+            if stage_floor(costs, q, i, j, peak, y, capacity, objective) >= best:
+                break
+            if after[j] >= best:
+                continue
+            price, forward, backward, recomputes = stage_price(
+                costs, q, i, j, left, right, y, capacity, peak, objective
+            )
+            if forward > most_f or backward > most_b:
+                continue
+            if after[j] > price:
+                price = after[j]
+            if price < best:
+                best = price
+                choice[i] = j
+                flag[i] = recomputes
+                source[i] = mark
+        value[i] = best
+
+
+@njit(cache=True, nogil=True)
+def fewest_stages(costs, left, right, flights, capacity, limit, most_f, most_b, count, choice, flag):
+    """Fill `count[i]` with the least number of equal devices that hold items i.. within the limits (class 0).
+
+    Fewer stages after a stage never ask more memory of it, so the least count is the best for every earlier stage.
+
+    Returns
+    -------
+    floor
+        No division within fewer than the found number of stages has a bottleneck below this, if `limit` is too small.
+    """
+    N = len(costs.held) - 1
+    none = N + 2
+    floor = np.inf
+    count[N] = 0
+    last = len(flights) - 1
+    for i in range(N - 1, -1, -1):
+        best = none
+        peak = 0.0
+        for j in range(i + 1, N + 1):
+            if costs.scratch[j - 1] > peak:
+                peak = costs.scratch[j - 1]
+            # With the fewest stages after it (none) a stage needs the least memory: a floor for every j' >= j.
+            least = stage_floor(costs, 0, i, j, peak, flights[0], capacity, TOTAL)
+            if least > limit:
+                if least < floor:
+                    floor = least
+                break
+            if count[j] >= none:
+                continue
+            y = flights[min(count[j], last)]
+            price, forward, backward, recomputes = stage_price(costs, 0, i, j, left, right, y, capacity, peak, TOTAL)
+            if price > limit or forward > most_f or backward > most_b:
+                if limit < price < floor:
+                    floor = price
+                continue
+            if count[j] + 1 < best:
+                best = count[j] + 1
+                choice[i] = j
+                flag[i] = recomputes
+        count[i] = best
+    return floor
+
+
+@njit(cache=True, nogil=True)
+def realised(costs, left, right, flights, capacity, count, choice):
+    """Return the bottleneck of the division that `choice` describes (equal devices, class 0)."""
+    N = len(costs.held) - 1
+    worst = 0.0
+    last = len(flights) - 1
+    i = 0
+    while i < N:
+        j = choice[i]
+        peak = 0.0
+        for k in range(i, j):
+            if costs.scratch[k] > peak:
+                peak = costs.scratch[k]
+        y = flights[min(count[j], last)]
+        price, _, _, _ = stage_price(costs, 0, i, j, left, right, y, capacity, peak, TOTAL)
+        if price > worst:
+            worst = price
+        i = j
+    return worst
+
+
+@njit(cache=True, nogil=True)
+def count_vectors(
+    costs, lefts, rights, capacities, multiplicity, flights, values, choices, flags, sources, objective, most_f, most_b
+):
+    """Fill the program over numbers of used devices per class: state c holds the best suffixes with exactly c.
+
+    States are numbered in mixed radix (first class fastest), so that a state follows all it is built from.
+    O(states x classes x N x window).
+    """
+    classes = len(multiplicity)
+    states = values.shape[0]
+    strides = np.ones(classes, dtype=np.int64)
+    for q in range(1, classes):
+        strides[q] = strides[q - 1] * (multiplicity[q - 1] + 1)
+    last = len(flights) - 1
+    for state in range(1, states):
+        used = 0
+        for q in range(classes):
+            used += (state // strides[q]) % (multiplicity[q] + 1)
+        y = flights[min(used - 1, last)]
+        for q in range(classes):
+            if (state // strides[q]) % (multiplicity[q] + 1) == 0:
+                continue
+            extend(
+                costs, q, lefts[q], rights[q], y, capacities[q], values[state - strides[q]],
+                values[state], choices[state], flags[state], sources[state], q, objective, most_f, most_b,
+            )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def longest_prefixes(prefix, stop, classes, limit, cuts):
+    """Give each device in turn the longest run of items within `limit`; fill `cuts` (p + 1,).
+
+    Parameters are prefix sums (Q, N + 1) and, per class, the next item that it cannot host (Q, N + 1).
+
+    Returns
+    -------
+    reach, worst, floor
+        Items placed, the bottleneck, and the least limit at which some device would take one more item.
+    """
+    N = prefix.shape[1] - 1
+    at = 0
+    worst = 0.0
+    floor = np.inf
+    cuts[0] = 0
+    for b in range(len(classes)):
+        q = classes[b]
+        base = prefix[q, at]
+        low, high = at, stop[q, at]  # items at .. high - 1 can be hosted
+        while low < high:
+            middle = (low + high + 1) // 2
+            if prefix[q, middle] - base <= limit:
+                low = middle
+            else:
+                high = middle - 1
+        if low < stop[q, at]:
+            more = prefix[q, low + 1] - base
+            if more < floor:
+                floor = more
+        load = prefix[q, low] - base
+        if load > worst:
+            worst = load
+        at = low
+        cuts[b + 1] = at
+    return at, worst, floor
