@@ -1,0 +1,270 @@
+"""Front door: ask a question, get an answer with a proof: `solve`, `lower_bounds`, `check`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Never
+
+from balance.answer import answer
+from balance.limits import OnProgress, Run
+from balance.problems.model.errors import OptionError
+from balance.problems.model.graph import CostGraph
+from balance.problems.model.problem import Evaluation, Problem
+from balance.question import Devices, Question, pose, refuse_unknown
+from balance.registry import list_bounds
+from balance.result import Result
+from balance.status import is_closed
+
+_PARAMETERS = (
+    "backend", "chunks", "configuration", "device_order", "free_kinds", "idle", "in_flight", "microbatches", "overlap",
+    "recompute", "regions", "routing", "schedule", "send", "state_factor",
+)  # fmt: skip
+_QUESTION = ("devices", "objective", "bandwidth", "latency", *_PARAMETERS)
+_SEARCH = ("solver", "time_limit", "gap", "seed", "threads", "incumbent", "on_progress", "node_limit")
+
+
+def solve(
+    what: Question,
+    /,
+    devices: Devices | None = None,
+    *,
+    objective: str | None = None,
+    solver: str = "auto",
+    time_limit: float | None = None,
+    gap: float = 0.0,
+    seed: int = 0,
+    threads: int | None = None,
+    incumbent: Any = None,
+    on_progress: OnProgress | None = None,
+    node_limit: int | None = None,
+    bandwidth: float | None = None,
+    latency: float | None = None,
+    microbatches: int | None = None,
+    schedule: str | None = None,
+    state_factor: float | None = None,
+    recompute: str | None = None,
+    device_order: str | None = None,
+    idle: bool | None = None,
+    overlap: str | None = None,
+    routing: str | None = None,
+    send: str | None = None,
+    free_kinds: Sequence[str] | None = None,
+    in_flight: Sequence[int] | None = None,
+    chunks: int | None = None,
+    backend: str | None = None,
+    configuration: int | None = None,
+    regions: str | None = None,
+    **unknown: Never,
+) -> Result:
+    """Split a graph over devices, and prove how good the split is.
+
+    Cheap bounds and heuristics run first, exact methods after them within the limits; what a solver returns is
+    evaluated again by the problem before it counts. Ctrl-C ends the search and returns the best so far; a second one
+    raises.
+
+    Parameters
+    ----------
+    what
+        A `CostGraph`, an `Instance` or the path of a file (their devices and preset are used unless told otherwise),
+        or any `Problem`, which already says everything that is asked.
+    devices
+        A number (of devices of the graph's only kind, memory unlimited), a list of `Device`, or a `Cluster`.
+    objective
+        ``"bottleneck"`` (the default: seconds of the busiest device per micro-batch), ``"fw-bw-bottleneck"``,
+        ``"step-time"``, ``"cost"`` or ``"latency"``.
+    solver
+        Name of a solver that `list_solvers` knows; ``"auto"``: chosen by the problem's size and features.
+    time_limit
+        Seconds, building the problem included. The best solution found is returned; native code has two more seconds
+        to stop.
+    gap
+        Relative distance of objective and bound at which the search may end; 0: not before a proof.
+    seed
+        Seed of every random choice.
+    threads
+        Threads to use; default: all cores. One thread and no time limit give the same plan every time.
+    incumbent
+        A solution (or a `Result`) to start from; the answer is never worse.
+    on_progress
+        Called with a `balance.limits.Progress` after each improvement; a true return value ends the search.
+    node_limit
+        Search nodes after which a tree search stops.
+    bandwidth, latency
+        Bytes per second and seconds of a link between any two devices, instead of what the devices say.
+    microbatches, schedule, state_factor, recompute, device_order, idle, overlap, routing, send
+        Parameters of the problem, see `balance.problems.chain.ChainProblem`; default: the instance's, then the
+        problem's.
+    free_kinds, in_flight, chunks, backend, configuration, regions
+        As those above.
+    **unknown
+        Nothing: a name that is not listed here raises.
+
+    Returns
+    -------
+    Result
+        With status, solution, objective, bound and gap. An infeasible problem is a status, not an exception.
+
+    Raises
+    ------
+    OptionError
+        For an unknown option (the nearest known one is named) or a value out of range.
+    ProblemError
+        If this states no problem, or the solver cannot answer it.
+    SolverNotFoundError
+        If there is no such solver, or none for this problem.
+    SolverError
+        If a solver's answer does not hold.
+
+    Examples
+    --------
+    >>> from balance import CostGraph, solve
+    >>> result = solve(CostGraph.chain([3.0, 1.0, 2.0, 2.0]), 2)
+    >>> str(result.status), result.objective, [stage.operators.tolist() for stage in result.solution.stages]
+    ('optimal', 4.0, [[0, 1], [2, 3]])
+    """
+    parameters = {name: value for name, value in locals().items() if name in _PARAMETERS}
+    refuse_unknown(unknown, (*_QUESTION, *_SEARCH), "solve")
+    run = Run(time_limit, gap, seed, threads, None, on_progress, node_limit)
+    problem, notes = pose(
+        what, devices, objective=objective, bandwidth=bandwidth, latency=latency, parameters=parameters
+    )
+    return answer(problem, run, solver, incumbent, notes)
+
+
+def state_problem(
+    what: Question,
+    /,
+    devices: Devices | None = None,
+    *,
+    objective: str | None = None,
+    bandwidth: float | None = None,
+    latency: float | None = None,
+    microbatches: int | None = None,
+    schedule: str | None = None,
+    state_factor: float | None = None,
+    recompute: str | None = None,
+    device_order: str | None = None,
+    idle: bool | None = None,
+    overlap: str | None = None,
+    routing: str | None = None,
+    send: str | None = None,
+    free_kinds: Sequence[str] | None = None,
+    in_flight: Sequence[int] | None = None,
+    chunks: int | None = None,
+    backend: str | None = None,
+    configuration: int | None = None,
+    regions: str | None = None,
+    **unknown: Never,
+) -> Problem:
+    """Return the problem that `solve` would answer, for other questions about it; the options are those of `solve`.
+
+    Raises
+    ------
+    OptionError
+        For an unknown option or a value out of range.
+    ProblemError
+        If this states no problem.
+    """
+    parameters = {name: value for name, value in locals().items() if name in _PARAMETERS}
+    refuse_unknown(unknown, _QUESTION, "state_problem")
+    return pose(what, devices, objective=objective, bandwidth=bandwidth, latency=latency, parameters=parameters)[0]
+
+
+def lower_bounds(what: Question, /, devices: Devices | None = None, **unknown: Never) -> dict[str, float]:
+    """Return every named lower bound that applies to a problem, the largest first, without solving.
+
+    Parameters
+    ----------
+    what, devices
+        As in `solve`; for other options of the question, hand over a `Problem`.
+    **unknown
+        Nothing: a name that is not listed here raises.
+
+    Returns
+    -------
+    dict
+        Value by name; infinity where a bound proves that there is no solution.
+
+    Examples
+    --------
+    >>> from balance import CostGraph, lower_bounds
+    >>> {name: round(value, 6) for name, value in lower_bounds(CostGraph.chain([3.0, 1.0, 2.0]), 2).items()}["average"]
+    3.0
+    """
+    refuse_unknown(unknown, ("devices",), "lower_bounds")
+    problem, _ = pose(what, devices, objective=None, bandwidth=None, latency=None, parameters={})
+    values = {bound.name: bound(problem) for bound in list_bounds(problem)}
+    known = {name: value for name, value in values.items() if value > -math.inf}
+    return dict(sorted(known.items(), key=lambda item: (-item[1], item[0])))
+
+
+# -- checking --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a second look at a result found.
+
+    Parameters
+    ----------
+    evaluation
+        What the evaluator says; None where there is no solution.
+    faults
+        Sentences on what does not hold; empty for a sound result.
+    """
+
+    evaluation: Evaluation | None
+    faults: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether everything holds."""
+        return not self.faults
+
+
+def check(result: Result | str | Path, graph: CostGraph | None = None) -> Check:
+    """Evaluate a result again, with nothing but the graph that was solved.
+
+    Parameters
+    ----------
+    result
+        A result, or the path of one that `Result.save` wrote.
+    graph
+        The graph; needed for a path, compared by its hash for a result.
+
+    Raises
+    ------
+    OptionError
+        If the graph is missing.
+    FormatError
+        If the file is broken or belongs to another graph.
+
+    Examples
+    --------
+    >>> from balance import CostGraph, check, solve
+    >>> check(solve(CostGraph.chain([3.0, 1.0, 2.0]), 2)).valid
+    True
+    """
+    if not isinstance(result, Result):
+        if graph is None:
+            raise OptionError("check(path, graph) needs the graph that was solved")
+        result = Result.load(result, graph)
+    faults: list[str] = []
+    if graph is not None and graph.hash != result.problem.graph.hash:
+        faults.append(f"the result is for a graph with hash {result.problem.graph.hash[:12]}, not {graph.hash[:12]}")
+    if result.solution is None:
+        return Check(None, tuple(faults))
+    evaluation = result.problem.evaluate(result.solution)
+    faults.extend(violation.message for violation in evaluation.violations)
+    stored = math.nan if result.objective is None else result.objective
+    # Sums may be taken in another order elsewhere; a relative 1e-9 is more than that changes.
+    if not math.isclose(stored, evaluation.objective, rel_tol=1e-9, abs_tol=0.0):
+        faults.append(
+            f"the result says that the objective is {stored:.12g}, the evaluator says {evaluation.objective:.12g}"
+        )
+    if result.bound > evaluation.objective and not is_closed(result.bound, evaluation.objective):
+        faults.append(f"the bound {result.bound:.12g} is above the objective {evaluation.objective:.12g}")
+    return Check(evaluation, tuple(faults))
