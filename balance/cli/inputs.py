@@ -1,0 +1,120 @@
+"""Command line: from the paths and options that a user gives to graphs, clusters, plans and problems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from balance.problems.formats import read
+from balance.problems.instance import Instance
+from balance.problems.model.cluster import Cluster
+from balance.problems.model.errors import FormatError, OptionError, PlanError
+from balance.problems.model.files import parse_json, read_text
+from balance.problems.model.graph import CostGraph
+from balance.problems.model.plan import SCHEMA as PLAN_SCHEMA
+from balance.problems.model.plan import Plan
+
+
+def load_instance(path: Path, format: str | None = None) -> Instance:
+    """Read a graph or instance file of any known format."""
+    return read(path, format)
+
+
+def load_graph(path: Path, format: str | None = None) -> CostGraph:
+    """Read a graph file of any known format, without its devices."""
+    return read(path, format).graph
+
+
+def load_cluster(path: Path) -> Cluster:
+    """Read a cluster file, or a file with a list of devices."""
+    return Cluster.load(path)
+
+
+def load_devices(devices: int | None, devices_file: Path | None) -> int | Cluster | None:
+    """Return what ``--devices`` or ``--devices-file`` says; None leaves it to the instance.
+
+    Raises
+    ------
+    OptionError
+        If both are given.
+    """
+    if devices is not None and devices_file is not None:
+        raise OptionError("give --devices or --devices-file, not both")
+    return devices if devices_file is None else load_cluster(devices_file)
+
+
+@dataclass(frozen=True)
+class LoadedPlan:
+    """A plan from a file of its own or from a result.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    cluster
+        The devices that it was made for, if the file says so.
+    parameters
+        Parameters of the problem that it answers, if the file says so.
+    """
+
+    plan: Plan
+    cluster: Cluster | None = None
+    parameters: dict[str, Any] | None = None
+
+
+def load_plan(path: Path, graph: CostGraph | None = None) -> LoadedPlan:
+    """Read a plan file, or the plan inside a result file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    graph
+        When given and the file is a result, it must be the graph that was solved.
+
+    Raises
+    ------
+    FormatError
+        If the file holds neither, or a result of another graph.
+    PlanError
+        If the result holds no plan, or a solution that has no timeline.
+    """
+    data = parse_json(read_text(path), str(path))
+    if not isinstance(data, dict):
+        raise FormatError("expected a plan or a result, a JSON object", path=str(path))
+    try:
+        if data.get("schema") == PLAN_SCHEMA:
+            return LoadedPlan(Plan.from_json(data))
+        if "solution" not in data:
+            raise FormatError(f"is neither a plan nor a result (schema {data.get('schema')!r})")
+        return _from_result(data, path, graph)
+    except FormatError as error:
+        if error.path is not None:
+            raise
+        raise FormatError(error.reason, path=str(path), field=error.field, **error.facts) from None
+
+
+def _from_result(data: dict[str, Any], path: Path, graph: CostGraph | None) -> LoadedPlan:
+    solution = data["solution"]
+    if solution is None:
+        raise PlanError(f"{path} is a result without a plan (status {data.get('status')})")
+    if not isinstance(solution, dict) or solution.get("schema") != PLAN_SCHEMA:
+        kind = solution.get("schema") if isinstance(solution, dict) else type(solution).__name__
+        raise PlanError(
+            f"{path} holds a solution that is not a plan of stages ({kind}): it has no timeline and cannot be run"
+        )
+    problem = data.get("problem")
+    if not isinstance(problem, dict):
+        raise FormatError("a result names the problem that it answers", field="problem")
+    if graph is not None and problem.get("graph") not in (None, graph.hash):
+        raise FormatError(
+            f"the result is for a graph with hash {str(problem['graph'])[:12]}, "
+            f"but the given graph has {graph.hash[:12]}"
+        )
+    cluster = problem.get("cluster")
+    return LoadedPlan(
+        Plan.from_json(solution),
+        None if cluster is None else Cluster.from_json(cluster),
+        dict(problem.get("parameters") or {}),
+    )

@@ -1,0 +1,1 @@
+"""One file per group of figures; each defines ``SPECS``, a tuple of `balance.bench.spec.Spec`."""

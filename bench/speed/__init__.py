@@ -1,0 +1,1 @@
+"""Speed suite: one pytest-benchmark test per timed spec."""

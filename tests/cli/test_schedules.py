@@ -1,0 +1,82 @@
+"""Tests of simulate and plot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from balance.problems.model.graph import CostGraph
+from balance.problems.model.plan import Plan
+
+Command = Any  # the fixture of conftest.py
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    """Write a plan of two equal stages and four micro-batches."""
+    path = tmp_path / "plan.json"
+    Plan.chain([0, 1, 2], microbatches=4, microbatch_size=2.0).save(path)
+    return path
+
+
+@pytest.fixture
+def even(tmp_path: Path) -> Path:
+    """Write a chain of two equal operators without transfers."""
+    path = tmp_path / "even.json"
+    CostGraph.chain([1.0, 1.0], backward=[2.0, 2.0]).save(path)
+    return path
+
+
+def test_simulate_gives_the_step(command: Command, even: Path, plan: Path) -> None:
+    """Two equal stages take (M + 1) times forward and backward; two thirds of the figures follow from that."""
+    done = command("simulate", even, plan, "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["step_time"] == pytest.approx(15.0)
+    assert found["samples_per_second"] == pytest.approx(8 / 15)
+    assert [device["busy"] for device in found["devices"]] == pytest.approx([12.0, 12.0])
+    assert "15 s" in command("simulate", even, plan).stdout
+
+
+def test_a_result_brings_its_devices(command: Command, graph: Path) -> None:
+    """Simulate takes a result file with the links that it was solved for."""
+    words = ("-d", 2, "--bandwidth", "1GB/s", "--latency", "1us", "--microbatches", 4, "--save", "result.json")
+    assert command("solve", graph, *words).exit_code == 0
+    slow = json.loads(command("simulate", graph, "result.json", "--json").stdout)
+    fast = json.loads(command("simulate", graph, "result.json", "--json", "--bandwidth", "100GB/s").stdout)
+    assert slow["step_time"] > fast["step_time"]
+
+
+@pytest.mark.parametrize(("name", "begins"), [("x.svg", "<?xml"), ("x.html", "<!DOCTYPE html>"), ("x.json", "")])
+def test_plot_by_the_ending(command: Command, even: Path, plan: Path, name: str, begins: str) -> None:
+    """Pictures, pages and traces are chosen by the file's ending."""
+    pytest.importorskip("matplotlib")
+    done = command("plot", plan, even, "-o", name)
+    assert done.exit_code == 0, done.stderr
+    text = Path(name).read_text(encoding="utf-8")
+    assert text.startswith(begins)
+    if name == "x.json":
+        assert json.loads(text)["traceEvents"]
+    elif name == "x.html":
+        assert "<svg" in text
+        assert "<?xml" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plot", "PLAN", "GRAPH", "-o", "x.bmp"], ".svg"),
+        (["simulate", "GRAPH", "GRAPH"], "neither a plan nor a result"),
+        (["simulate", "GRAPH", "long.json"], "operator"),
+        (["simulate", "PLAN", "PLAN"], "plan.json"),
+    ],
+)
+def test_mistakes_are_explained(command: Command, even: Path, plan: Path, words: list[str], says: str) -> None:
+    """A wrong ending, files in the wrong order and a plan of another graph."""
+    Plan.chain([0, 3, 9]).save("long.json")
+    done = command(*[{"PLAN": plan, "GRAPH": even}.get(word, word) for word in words])
+    assert done.exit_code == 2, done.output
+    assert says in " ".join(done.stderr.split())
