@@ -1,0 +1,1 @@
+"""What is asked: graphs, clusters, plans, formal problems and their exact meaning."""

@@ -1,0 +1,1 @@
+"""Model room: graphs, clusters, plans, schedules, timelines: data and their meaning."""
