@@ -180,8 +180,8 @@ class ChainProblem(Problem):
             )
         if self.cluster.n_devices > 1 and self.cluster.links == "none" and self.needs_links:
             raise ProblemError(
-                "tensors have bytes but no link speed is known: give bandwidth= (bytes per second) and latency= (seconds), "
-                "or a cluster with links"
+                "tensors have bytes but no link speed is known: give bandwidth= (bytes per second) and latency= "
+                "(seconds), or a cluster with links"
             )
         if self.routing == "direct" and self.cluster.links not in ("uniform", "none"):
             raise ProblemError("routing='direct' needs the same link between all devices; use routing='adjacent'")
@@ -373,8 +373,8 @@ class ChainProblem(Problem):
             broken.append(
                 Violation(
                     "order",
-                    f"stages are not consecutive: operator {self.graph.label(u)} is in stage {stage_of[u]}, its successor "
-                    f"{self.graph.label(v)} in stage {stage_of[v]}",
+                    f"stages are not consecutive: operator {self.graph.label(u)} is in stage {stage_of[u]}, its "
+                    f"successor {self.graph.label(v)} in stage {stage_of[v]}",
                     operator=v,
                 )
             )
@@ -400,7 +400,7 @@ class ChainProblem(Problem):
         return broken
 
     def _compute(self, plan: Plan, devices: IntArray) -> FloatArray:
-        """Return compute seconds per phase and stage, shape (2, S); recomputing adds the forward time to the backward."""
+        """Return compute seconds per phase and stage, shape (2, S); recomputing adds forward time to the backward."""
         graph, c = self.graph, self.configuration
         result = np.zeros((2, plan.n_stages))
         for s, stage in enumerate(plan.stages):

@@ -36,7 +36,9 @@ class Costs(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def stage_price(costs, q, i, j, left, right, y, capacity, peak, objective):
+def stage_price(
+    costs: Any, q: Any, i: Any, j: Any, left: Any, right: Any, y: Any, capacity: Any, peak: Any, objective: Any
+) -> Any:
     """Return (value, forward, backward, recomputes) of the stage [i, j), infinite if it does not fit."""
     forward = costs.forward[q, j] - costs.forward[q, i]
     backward = costs.backward[q, j] - costs.backward[q, i]
@@ -77,7 +79,7 @@ def stage_price(costs, q, i, j, left, right, y, capacity, peak, objective):
 
 
 @njit(cache=True, nogil=True)
-def stage_floor(costs, q, i, j, peak, y, capacity, objective):
+def stage_floor(costs: Any, q: Any, i: Any, j: Any, peak: Any, y: Any, capacity: Any, objective: Any) -> Any:
     """Return a value that no stage [i, j'), j' >= j, falls below; infinite once memory is exceeded for good."""
     if costs.barred[q, j] > costs.barred[q, i]:
         return np.inf
@@ -98,7 +100,23 @@ def stage_floor(costs, q, i, j, peak, y, capacity, objective):
 
 
 @njit(cache=True, nogil=True)
-def extend(costs, q, left, right, y, capacity, after, value, choice, flag, source, mark, objective, most_f, most_b):
+def extend(
+    costs: Any,
+    q: Any,
+    left: Any,
+    right: Any,
+    y: Any,
+    capacity: Any,
+    after: Any,
+    value: Any,
+    choice: Any,
+    flag: Any,
+    source: Any,
+    mark: Any,
+    objective: Any,
+    most_f: Any,
+    most_b: Any,
+) -> Any:
     """Improve `value` by giving the next device (class q) a stage in front of the suffixes valued `after`.
 
     O(N x window): the stage [i, j) grows until its compute alone is no better than what is known for i.
@@ -130,7 +148,19 @@ def extend(costs, q, left, right, y, capacity, after, value, choice, flag, sourc
 
 
 @njit(cache=True, nogil=True)
-def fewest_stages(costs, left, right, flights, capacity, limit, most_f, most_b, count, choice, flag):
+def fewest_stages(
+    costs: Any,
+    left: Any,
+    right: Any,
+    flights: Any,
+    capacity: Any,
+    limit: Any,
+    most_f: Any,
+    most_b: Any,
+    count: Any,
+    choice: Any,
+    flag: Any,
+) -> Any:
     """Fill `count[i]` with the least number of equal devices that hold items i.. within the limits (class 0).
 
     Fewer stages after a stage never ask more memory of it, so the least count is the best for every earlier stage.
@@ -174,7 +204,7 @@ def fewest_stages(costs, left, right, flights, capacity, limit, most_f, most_b, 
 
 
 @njit(cache=True, nogil=True)
-def realised(costs, left, right, flights, capacity, count, choice):
+def realised(costs: Any, left: Any, right: Any, flights: Any, capacity: Any, count: Any, choice: Any) -> Any:
     """Return the bottleneck of the division that `choice` describes (equal devices, class 0)."""
     N = len(costs.held) - 1
     worst = 0.0
@@ -196,8 +226,20 @@ def realised(costs, left, right, flights, capacity, count, choice):
 
 @njit(cache=True, nogil=True)
 def count_vectors(
-    costs, lefts, rights, capacities, multiplicity, flights, values, choices, flags, sources, objective, most_f, most_b
-):
+    costs: Any,
+    lefts: Any,
+    rights: Any,
+    capacities: Any,
+    multiplicity: Any,
+    flights: Any,
+    values: Any,
+    choices: Any,
+    flags: Any,
+    sources: Any,
+    objective: Any,
+    most_f: Any,
+    most_b: Any,
+) -> Any:
     """Fill the program over numbers of used devices per class: state c holds the best suffixes with exactly c.
 
     States are numbered in mixed radix (first class fastest), so that a state follows all it is built from.
@@ -224,7 +266,7 @@ def count_vectors(
 
 
 @njit(cache=True, nogil=True)
-def longest_prefixes(prefix, stop, classes, limit, cuts):
+def longest_prefixes(prefix: Any, stop: Any, classes: Any, limit: Any, cuts: Any) -> Any:
     """Give each device in turn the longest run of items within `limit`; fill `cuts` (p + 1,).
 
     Parameters are prefix sums (Q, N + 1) and, per class, the next item that it cannot host (Q, N + 1).
@@ -234,7 +276,6 @@ def longest_prefixes(prefix, stop, classes, limit, cuts):
     reach, worst, floor
         Items placed, the bottleneck, and the least limit at which some device would take one more item.
     """
-    N = prefix.shape[1] - 1
     at = 0
     worst = 0.0
     floor = np.inf

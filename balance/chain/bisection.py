@@ -105,7 +105,7 @@ def _floor(
     barred: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
     classes: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
 ) -> float:
-    """Return a bottleneck that nothing beats: the largest item where it is fastest, or the fair share of all devices."""
+    """Return a bottleneck that nothing beats: the largest item where it is fastest, or the fair share of devices."""
     items = np.where(np.diff(barred) > 0, np.inf, np.diff(prefix)).min(axis=0)
     counts = np.bincount(classes, minlength=len(prefix))
     largest = float(items.max(initial=0.0))

@@ -5,6 +5,7 @@ It shares only the item sums with the dynamic programs; loads, communication, me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from balance.chain.reasons import reasons
 from balance.chain.tables import ChainTables
-from balance.limits import Run
+from balance.limits import Run, StopReason
 from balance.problems.chain import ChainProblem
 from balance.problems.model.cluster import LOCAL, Link
 from balance.problems.model.plan import Plan
@@ -55,24 +56,28 @@ class Milp(Solver):
         return 9
 
     def solve(self, problem: ChainProblem, run: Run) -> Outcome:
-        """Return the optimum of the model, solved to a gap of 1e-7 relative; with chunks, one model per number of devices."""
+        """Return the optimum of the model; with chunks, of one model per number of devices."""
         from balance.engines.highs import solve_model
 
         best: tuple[float, Plan] | None = None
         bound = np.inf
-        reason = None
-        for rounds in _rounds(problem):
-            model = formulate(problem, rounds)
+        reason = StopReason.finished
+        left = _rounds(problem)
+        while left:
+            if run.should_stop():
+                bound = 0.0  # the models that are left are not bounded at all
+                reason = run.stop_reason or StopReason.time_limit
+                break
+            model = formulate(problem, left.pop(0))
             answer = solve_model(model.problem, run)
             bound = min(bound, answer.bound)
-            reason = answer.stop_reason if reason is None or answer.stop_reason != "finished" else reason
+            if answer.stop_reason != StopReason.finished:
+                reason = answer.stop_reason
             if answer.values is not None:
                 plan = model.plan(answer.values)
                 value = problem.evaluate(plan).objective
                 if best is None or value < best[0]:
                     best = (value, plan)
-            if run.should_stop():
-                break
         stats = {"models": len(_rounds(problem))}
         if best is None and bound == np.inf:
             return Outcome(proved_infeasible=True, infeasible=reasons(problem), stats=stats)
@@ -80,7 +85,7 @@ class Milp(Solver):
             solution=None if best is None else best[1],
             bound=min(bound, best[0]) if best is not None else bound,
             bound_name="milp",
-            **({} if reason is None else {"stop_reason": reason}),
+            stop_reason=reason,
             stats=stats,
         )
 
@@ -106,24 +111,28 @@ class Model:
     homes: dict[tuple[int, int], Any] = field(default_factory=dict)  # a[g, d]
     flags: dict[int, Any] = field(default_factory=dict)  # r[u]
 
-    def plan(self, values: Any) -> Plan:
+    def plan(self, values: Mapping[str, float]) -> Plan:
         """Return the plan behind variable values by name; binaries are rounded, then everything is re-evaluated."""
-        n = self.tables.n
+        n, count = self.tables.n, self.tables.problem.cluster.n_devices
         slots = 1 + max(u for _, u in self.items)
-        slot = [
-            max(range(slots), key=lambda u, item=item: values.get(self.items[item, u].name, 0.0)) for item in range(n)
-        ]
+        slot = [_largest(values, [self.items[item, u] for u in range(slots)]) for item in range(n)]
         cuts, devices, recompute = [0], [], []
         for item in range(1, n + 1):
             if item == n or slot[item] != slot[item - 1]:
                 u = slot[item - 1]
                 group = _group(u, self.groups)
-                count = self.tables.problem.cluster.n_devices
-                devices.append(max(range(count), key=lambda d, g=group: values.get(self.homes[g, d].name, 0.0)))
+                devices.append(_largest(values, [self.homes[group, d] for d in range(count)]))
                 mode = self.tables.problem.recompute
-                recompute.append(mode == "always" or (mode == "choose" and values.get(self.flags[u].name, 0.0) > 0.5))
+                chosen = mode == "choose" and values.get(self.flags[u].name, 0.0) > 0.5
+                recompute.append(mode == "always" or chosen)
                 cuts.append(item)
         return self.tables.plan(cuts, devices, recompute)
+
+
+def _largest(values: Mapping[str, float], variables: list[Any]) -> int:
+    """Return the place of the variable with the largest value; PuLP leaves out unused variables: 0."""
+    found = [values.get(variable.name, 0.0) for variable in variables]
+    return found.index(max(found))
 
 
 def _group(u: int, groups: int) -> int:
@@ -196,7 +205,7 @@ class _Builder:
         return self.sum(self.model.homes[_group(u, self.groups), d] for d in range(self.p))
 
     def order(self) -> None:
-        """Items in one slot each, slots in order, no empty slot between used ones."""
+        """Put items in one slot each, slots in order, no empty slot between used ones."""
         x = self.model.items
         for item in range(self.n):
             self.lp += self.sum(x[item, u] for u in range(self.slots)) == 1
@@ -209,7 +218,7 @@ class _Builder:
             self.lp += self.sum(x[item, u] for item in range(self.n)) >= self.opened(u)
 
     def devices(self) -> None:
-        """Slot groups on different devices, in the asked order; groups are used from the pipeline's end on."""
+        """Put slot groups on different devices, in the asked order; groups are used from the pipeline's end on."""
         a = self.model.homes
         for g in range(self.groups):
             self.lp += self.sum(a[g, d] for d in range(self.p)) <= 1
@@ -242,7 +251,7 @@ class _Builder:
         return z
 
     def loads(self) -> None:
-        """Loads per device group and phase, and the objective."""
+        """Add loads per device group and phase, and the objective."""
         z = self.products()
         forward, backward = (np.diff(table, axis=1) for table in self.tables.seconds)
         classes: IntArray = self.tables.device_class
@@ -309,8 +318,9 @@ class _Builder:
         cluster = self.problem.cluster
         a = self.model.homes
         if cluster.links in ("uniform", "none"):
-            link = LOCAL if self.groups == 1 else self.tables.uniform_link
-            seconds = np.zeros((2, self.n + 1)) if self.groups == 1 else self.tables.boundary_seconds(link)
+            seconds = self.tables.boundary_seconds(LOCAL if self.groups == 1 else self.tables.uniform_link)
+            if self.groups == 1:  # nothing leaves the one device
+                seconds = np.zeros((2, self.n + 1))
             for phase in (FORWARD, BACKWARD):
                 most = float(seconds[phase].max(initial=0.0))
                 for u in range(self.slots):
@@ -342,7 +352,7 @@ class _Builder:
         x = self.model.items
         cost = charges(self.problem.graph, position)
         seconds = cost.time(self.tables.uniform_link)
-        totals = [[[[] for _ in range(self.slots)] for _ in (0, 1)] for _ in sides]
+        totals: list[list[list[list[Any]]]] = [[[[] for _ in range(self.slots)] for _ in (0, 1)] for _ in sides]
         for t in range(len(tensors)):
             home = int(cost.producer[t])
             readers = sorted({int(position[c]) for c in tensors.consumers_of(t)} - {home})
@@ -363,7 +373,7 @@ class _Builder:
                     self.lp += sides[side][phase][u] >= self.sum(totals[side][phase][u]) - most * self._free(u)
 
     def memory(self) -> None:
-        """Memory of every device group."""
+        """Limit the memory of every device group."""
         problem, costs, x = self.problem, self.tables.costs, self.model.items
         held, kept = np.diff(costs.held), np.diff(costs.kept)
         flights = problem.flights(self.slots)[::-1]  # flights counts from the front, slots from the end

@@ -91,8 +91,8 @@ def _too_large(tables: ChainTables) -> list[Violation]:
             found.append(
                 Violation(
                     "memory",
-                    f"{_named(tables, item)} needs {needed:.6g} bytes alone in a stage; the largest device that hosts it, "
-                    f"{problem.cluster.label(device)}, has {available:.6g}",
+                    f"{_named(tables, item)} needs {needed:.6g} bytes alone in a stage; the largest device that hosts "
+                    f"it, {problem.cluster.label(device)}, has {available:.6g}",
                     operator=_first(tables, item),
                     device=device,
                     needed=needed,
@@ -195,8 +195,8 @@ def _packing(tables: ChainTables) -> Violation:
     item = max(end - 1, 0)
     return Violation(
         "memory",
-        f"no division into at most {cluster.n_devices} stages fits: packed from the end, {cluster.label(stuck)} would need "
-        f"{needed:.6g} bytes to take {_named(tables, item)} and has {float(cluster.memory_bytes[stuck]):.6g}",
+        f"no division into at most {cluster.n_devices} stages fits: packed from the end, {cluster.label(stuck)} would "
+        f"need {needed:.6g} bytes to take {_named(tables, item)} and has {float(cluster.memory_bytes[stuck]):.6g}",
         operator=_first(tables, item),
         device=stuck,
         needed=needed,

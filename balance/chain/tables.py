@@ -125,9 +125,16 @@ class ChainTables:
 
     @cached_property
     def spans(self) -> bool:
-        """Whether some tensor crosses more than one boundary."""
-        if not self.problem.communicates:
+        """Whether boundaries do not say what direct routing charges.
+
+        A tensor that crosses more than one boundary is charged at its ends only. In operator graphs a tensor of the
+        backward pass is sent by the later stage, which counts where sides are compared instead of added.
+        """
+        problem = self.problem
+        if not problem.communicates:
             return False
+        if problem.graph.style == "operators" and problem.overlap == "max":
+            return True
         cost = charges(self.problem.graph, self.problem.linearisation.position)
         used = (cost.bytes + cost.seconds).any(axis=0)
         return bool((cost.high - cost.low > 1)[used].any())

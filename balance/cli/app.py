@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -43,7 +44,7 @@ def _top(
     """Split a neural network over devices, and know how good the split is."""
 
 
-_PANELS = {
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Answer": (solving.solve, checking.check, solving.bound, solving.compare),
     "Look": (schedules.simulate, schedules.plot, listing.problems, listing.solvers, listing.formats),
     "Files": (files.convert, files.generate),

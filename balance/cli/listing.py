@@ -55,7 +55,7 @@ def solvers(
 
     output = Output(as_json)
     found = list_solvers() if problem is None else list_solvers(problem)
-    cells = [
+    cells: list[dict[str, Any]] = [
         {
             "problem": solver.problem.name,
             "name": solver.name,

@@ -1,4 +1,4 @@
-"""Exhaustive oracle for chain problems: every division, device order and recomputation, in plain Python over dictionaries.
+"""Exhaustive oracle for chain problems: every division, device order and recomputation, in plain Python.
 
 It shares no code with the evaluator or the solvers: nets are walked one by one, memory is added up term by term.
 """
@@ -31,7 +31,7 @@ def _link_seconds(problem, a, b, size):
 def value(problem: ChainProblem, stages, devices, flags):
     """Return (objective, feasible) of stages (lists of operators) on devices with recomputation flags."""
     graph, cluster, c = problem.graph, problem.cluster, problem.configuration
-    S = len(stages)
+    count = len(stages)
     where = {v: s for s, ops in enumerate(stages) for v in ops}
     loads = {}  # device -> phase -> [received, compute, sent]
     for d in devices:
@@ -53,7 +53,7 @@ def value(problem: ChainProblem, stages, devices, flags):
             total[1] += total[0]
         for phase in (0, 1):
             loads[d][phase][1] += total[phase] / cluster.device(d).speed
-    inputs, gradients = [0.0] * S, [0.0] * S
+    inputs, gradients = [0.0] * count, [0.0] * count
     for tensor in graph.tensors:
         home = where[tensor.producer]
         readers = {where[r] for r in tensor.consumers}
@@ -90,7 +90,7 @@ def value(problem: ChainProblem, stages, devices, flags):
                 loads[d][phase][0] = loads[d][phase][2] = 0.0
     need = dict.fromkeys(devices, 0.0)
     scratch = dict.fromkeys(devices, 0.0)
-    flights = problem.flights(S)
+    flights = problem.flights(count)
     for s, ops in enumerate(stages):
         d = devices[s]
         kept = sum(graph.activation_bytes[c, v] for v in ops)

@@ -12,11 +12,9 @@ from balance.problems.model.cluster import Cluster, Device, Link
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.tensors import Tensor
 
-GB = 1.0
-
 
 @st.composite
-def graphs(draw, most=6, kinds=("a",), training=None, skips=True, colocation=True, memory=True):
+def graphs(draw, most=6, kinds=("a",), training=None, skips=True, colocation=True, memory=True, pins=0):
     """Draw a chain of up to `most` operators with skip tensors, colocation and costs on a coarse grid (ties happen)."""
     n = draw(st.integers(1, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -46,7 +44,31 @@ def graphs(draw, most=6, kinds=("a",), training=None, skips=True, colocation=Tru
             "workspace_bytes": rng.integers(0, 3, n).astype(float),
             "static_bytes": rng.integers(0, 3, n).astype(float),
         }
-    return CostGraph(**times, **sizes, kinds=kinds, colocation=labels, tensors=tensors)
+    pinned = None
+    if pins and draw(st.integers(0, 3)) == 0:
+        pinned = np.full(n, -1)
+        pinned[int(rng.integers(n))] = int(rng.integers(pins))
+    return CostGraph(**times, **sizes, kinds=kinds, colocation=labels, pinned=pinned, tensors=tensors)
+
+
+@st.composite
+def operator_graphs(draw, most=4, kinds=("a",)):
+    """Draw a chain of up to `most` forward operators, each with a backward operator tied to it by colocation."""
+    n = draw(st.integers(1, most))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    late = np.arange(2 * n) >= n  # operator 2 n - 1 - v is the mate of v
+    tensors = [Tensor(v, (v + 1,), bytes=float(rng.integers(0, 5))) for v in range(2 * n - 1)]
+    tensors += [Tensor(v, (2 * n - 1 - v,), bytes=float(rng.integers(0, 5))) for v in range(n - 1)]
+    names = [f"layer {v}" for v in range(n)]
+    return CostGraph(
+        forward={kind: rng.integers(0, 9, 2 * n) / 2.0 for kind in kinds},
+        parameter_bytes=np.where(late, 0.0, rng.integers(0, 4, 2 * n)),
+        activation_bytes=np.where(late, 0.0, rng.integers(0, 4, 2 * n)),
+        kinds=kinds,
+        is_backward=late,
+        colocation=names + names[::-1],
+        tensors=tensors,
+    )
 
 
 @st.composite
@@ -68,10 +90,14 @@ def clusters(draw, most=3, kinds=("a",), uneven=False, memory=True):
 
 @st.composite
 def problems(draw, **fixed):
-    """Draw a chain problem; keywords fix fields of `ChainProblem`, or ``kinds``, ``uneven`` and ``most`` of the parts."""
+    """Draw a chain problem; keywords fix fields of it, or ``kinds``, ``uneven`` and ``most`` of its parts."""
     kinds = fixed.pop("kinds", ("a", "b"))
-    graph = draw(graphs(most=fixed.pop("most", 6), kinds=kinds, colocation=fixed.pop("colocation", True)))
     cluster = draw(clusters(most=fixed.pop("devices", 3), kinds=kinds, uneven=fixed.pop("uneven", False)))
+    most = fixed.pop("most", 6)
+    if fixed.pop("style", "layers") == "operators":
+        graph = draw(operator_graphs(most=min(most, 4), kinds=kinds))
+    else:
+        graph = draw(graphs(most=most, kinds=kinds, pins=cluster.n_devices))
     parameters = {
         "objective": draw(st.sampled_from(["bottleneck", "bottleneck", "fw-bw-bottleneck"])),
         "device_order": draw(st.sampled_from(["given", "free"])),
