@@ -274,7 +274,8 @@ class Run:
     def _tell(self) -> None:
         if self._on_progress is None or self.failure is not None:
             return
-        gap = relative_gap(self._objective, self._bound)
+        # A bound may be above the incumbent by rounding; that is no negative distance.
+        gap = max(relative_gap(self._objective, self._bound), 0.0)
         progress = Progress(self.elapsed(), _known(self._objective), _known(self._bound), _known(gap), self.solver)
         try:
             wants_stop = bool(self._on_progress(progress))

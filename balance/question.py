@@ -114,10 +114,6 @@ def _instance(what: object) -> Instance:
 
 def _cluster(instance: Instance, devices: object, bandwidth: float | None, latency: float | None) -> Cluster:
     """Return the devices that are meant, with the links that are known."""
-    if latency is not None and bandwidth is None:
-        raise OptionError(
-            "latency= alone leaves the bandwidth unknown: give bandwidth= too (bytes per second; inf is a value)"
-        )
     own = instance.cluster
     if devices is None:
         if own is None:
@@ -135,8 +131,23 @@ def _cluster(instance: Instance, devices: object, bandwidth: float | None, laten
         cluster = Cluster(devices, link=link)
     else:
         raise OptionError(f"devices must be a number, a list of Device or a Cluster, got {devices!r}")
+    return linked(cluster, bandwidth, latency)
+
+
+def linked(cluster: Cluster, bandwidth: float | None, latency: float | None) -> Cluster:
+    """Return a cluster with one link between any two devices, or as it is if neither figure is given.
+
+    Raises
+    ------
+    OptionError
+        If there is a latency without a bandwidth, or a figure is out of range.
+    """
     if bandwidth is None:
-        return cluster
+        if latency is None:
+            return cluster
+        raise OptionError(
+            "latency= alone leaves the bandwidth unknown: give bandwidth= too (bytes per second; inf is a value)"
+        )
     if not isinstance(bandwidth, (int, float, np.number)) or not bandwidth > 0:
         raise OptionError(f"bandwidth must be positive, in bytes per second, got {bandwidth!r}", option="bandwidth")
     if latency is not None and (not isinstance(latency, (int, float, np.number)) or not 0 <= latency < math.inf):

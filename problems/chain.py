@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from balance.problems.model.cluster import Link
-from balance.problems.model.errors import ProblemError
+from balance.problems.model.errors import ProblemError, ScheduleError
 from balance.problems.model.fields import nearest
 from balance.problems.model.linearise import REGIONS, Linearisation, linearise
-from balance.problems.model.memory import device_bytes, receive_buffer_bytes, stage_activation_bytes
+from balance.problems.model.memory import BACKENDS, device_bytes, receive_buffer_bytes, stage_activation_bytes
 from balance.problems.model.plan import Plan
 from balance.problems.model.problem import Evaluation, Problem, Violation
 from balance.problems.model.tensors import FloatArray, IntArray
@@ -26,7 +26,7 @@ _CHOICES = {
     "routing": ("adjacent", "direct"),
     "send": ("each", "once"),
     "recompute": ("never", "always", "choose"),
-    "backend": ("none", "torch"),
+    "backend": BACKENDS,
     "regions": REGIONS,
     "schedule": ("1f1b", "gpipe", "forward-only", "interleaved-1f1b"),
 }
@@ -39,10 +39,8 @@ class ChainProblem(Problem):
     **Sets.** Items :math:`1..N` of the linearised graph (see `balance.problems.model.linearise`), devices :math:`1..p`.
 
     **Parameters.** :math:`w^F_{ld}, w^B_{ld}`: forward and backward seconds of item l on device d (the graph's table
-    for
-    the device's kind, divided by its speed; infinite where it cannot be hosted). :math:`h^F_j(\ell), h^B_j(\ell)`:
-    seconds
-    to move everything that crosses boundary j over link :math:`\ell`, forward and backward; zero on devices of
+    for the device's kind, divided by its speed; infinite where it cannot be hosted). :math:`h^F_j(\ell), h^B_j(\ell)`:
+    seconds to move everything that crosses boundary j over link :math:`\ell`, forward and backward; zero on devices of
     `free_kinds`. :math:`M_d`: memory. :math:`y_u`: micro-batches in flight in a stage with u stages after it.
 
     **Variables.** Cuts :math:`0 = q_0 < q_1 < ... < q_S = N` with :math:`S \le p`, a device :math:`\pi(s)` per stage,
@@ -52,13 +50,11 @@ class ChainProblem(Problem):
     over both phases (``overlap="sum"``) or the largest of the three terms (``"max"``). ``"fw-bw-bottleneck"``:
     :math:`\min (\max_s C^F_s + \max_s C^B_s)`. Seconds per micro-batch.
 
-    **Constraints.** Memory of the device of stage s with u stages after it, ``state_factor * parameters + static +
-    y_u *
-    activations + largest workspace + receive buffers <= M_d``; with recomputation ``y_u * inputs + activations``
-    instead
-    of ``y_u * activations``. Pinned operators are on their device. With ``idle=False`` every device is used. Several
-    chunks (``chunks > 1``) put stage s on the device of stage ``s - D`` for every ``s >= D`` (D devices used, S a
-    multiple of D); loads and memory are then summed per device.
+    **Constraints.** Memory of the device of stage s with u stages after it,
+    ``state_factor * parameters + static + y_u * activations + largest workspace + receive buffers <= M_d``; with
+    recomputation ``y_u * inputs + activations`` instead of ``y_u * activations``. Pinned operators are on their
+    device. With ``idle=False`` every device is used. Several chunks (``chunks > 1``) put stage s on the device of stage
+    ``s - D`` for every ``s >= D`` (D devices used, S a multiple of D); loads and memory are then summed per device.
 
     **Complexity.** Polynomial for a given device order (O(p N^2)); NP-hard with free order and many kinds of device,
     polynomial in N for a fixed number of kinds; with chunks, NP-hard in general (three-partition).
@@ -144,19 +140,22 @@ class ChainProblem(Problem):
             if value not in options:
                 raise ProblemError(f"{key}={value!r} is not one of {', '.join(options)}{nearest(str(value), options)}")
         object.__setattr__(self, "free_kinds", tuple(self.free_kinds))
-        if self.microbatches is not None and self.microbatches < 1:
-            raise ProblemError(f"microbatches must be at least 1, got {self.microbatches}")
+        if not self.graph.n_operators:
+            raise ProblemError("the graph has no operators, so there is nothing to cut into stages")
+        if self.microbatches is not None:
+            object.__setattr__(self, "microbatches", _count("microbatches", self.microbatches))
+        object.__setattr__(self, "chunks", _count("chunks", self.chunks))
         if self.in_flight is not None:
-            object.__setattr__(self, "in_flight", tuple(int(y) for y in self.in_flight))
-            if not self.in_flight or min(self.in_flight) < 1:
-                raise ProblemError(f"in_flight must be counts of at least 1, got {self.in_flight}")
+            object.__setattr__(self, "in_flight", tuple(_count("in_flight", y) for y in self.in_flight))
+            if not self.in_flight:
+                raise ProblemError("in_flight must hold at least one count, got none")
         if not 0 <= self.state_factor < math.inf:
             raise ProblemError(f"state_factor must be finite and not negative, got {self.state_factor}")
         if not 0 <= self.configuration < len(self.graph.configurations):
             raise ProblemError(
                 f"configuration {self.configuration} does not exist; the graph has {len(self.graph.configurations)}"
             )
-        if self.chunks < 1 or (self.chunks > 1) != (self.schedule == "interleaved-1f1b"):
+        if (self.chunks > 1) != (self.schedule == "interleaved-1f1b"):
             raise ProblemError(
                 f"chunks={self.chunks} with schedule={self.schedule!r}: interleaved-1f1b takes at least 2 chunks, "
                 f"other schedules take 1"
@@ -241,11 +240,19 @@ class ChainProblem(Problem):
         from balance.problems.model.templates import in_flight
 
         count = self.microbatches if self.microbatches is not None else 2 * stages
-        devices = max(stages // self.chunks, 1)
-        count = -(-count // devices) * devices if self.microbatches is None else count
         return np.array(
             [in_flight(self.schedule, stages, count, s, chunks=self.chunks) for s in range(stages)], dtype=np.int64
         )
+
+    def schedule_refusal(self, stages: int) -> str | None:
+        """Return why the schedule cannot run `stages` stages with these micro-batches, or None if it can."""
+        if self.chunks == 1:
+            return None
+        try:
+            self.flights(stages)
+        except ScheduleError as error:
+            return error.message
+        return None
 
     # -- evaluation --------------------------------------------------------------------------------------------
 
@@ -356,8 +363,9 @@ class ChainProblem(Problem):
         by_item = np.argsort(position, kind="stable")
         steps = np.diff(stage_of[by_item])
         same_item = np.diff(position[by_item]) == 0
-        for at in np.flatnonzero(same_item & (steps != 0)):
-            u, v = int(by_item[at]), int(by_item[at + 1])
+        apart = np.flatnonzero(same_item & (steps != 0))
+        if len(apart):
+            u, v = int(by_item[apart[0]]), int(by_item[apart[0] + 1])
             broken.append(
                 Violation(
                     "colocation",
@@ -366,7 +374,6 @@ class ChainProblem(Problem):
                     operator=u,
                 )
             )
-            break
         back = np.flatnonzero(~same_item & ((steps < 0) | (steps > 1)))
         if len(back) and not broken:
             u, v = int(by_item[back[0]]), int(by_item[back[0] + 1])
@@ -380,15 +387,13 @@ class ChainProblem(Problem):
             )
         devices = plan.devices
         stages, used = len(devices), len(set(devices))
-        if self.chunks > 1:
-            if stages % self.chunks or any(devices[s] != devices[s % (stages // self.chunks)] for s in range(stages)):
-                broken.append(
-                    Violation("devices", f"{stages} stages do not form {self.chunks} rounds over the same devices")
-                )
-            stages //= self.chunks
-        first = devices[:stages]
-        if len(set(first)) != stages or used != len(set(first)):
-            twice = next((d for d in first if first.count(d) > 1), first[0])
+        first = devices[: stages // self.chunks]
+        if devices != first * self.chunks:
+            broken.append(
+                Violation("devices", f"{stages} stages do not form {self.chunks} rounds over the same devices")
+            )
+        elif used != len(first):
+            twice = next(d for d in first if first.count(d) > 1)
             broken.append(
                 Violation("devices", f"{self.cluster.label(twice)} holds more stages than it may", device=twice)
             )
@@ -397,6 +402,9 @@ class ChainProblem(Problem):
         if not self.idle and used != self.cluster.n_devices:
             unused = next(d for d in range(self.cluster.n_devices) if d not in set(devices))
             broken.append(Violation("idle", f"{self.cluster.label(unused)} is not used", device=unused))
+        refusal = None if broken else self.schedule_refusal(stages)
+        if refusal is not None:
+            broken.append(Violation("schedule", refusal))
         return broken
 
     def _compute(self, plan: Plan, devices: IntArray) -> FloatArray:
@@ -425,7 +433,7 @@ class ChainProblem(Problem):
             part = plan.stage_of(self.graph.n_operators)
             if self.routing == "direct":
                 link = self.cluster.inter or Link()
-                left, right = direct_traffic(self.graph, part, stages, link, once=self.send == "once")
+                left, right = direct_traffic(self.graph, part, stages, link, once=self.send == "once", device=devices)
             else:
                 traffic = boundary_traffic(self.graph, part, stages)
                 for s in range(1, stages):
@@ -483,14 +491,23 @@ class ChainProblem(Problem):
         return by_device[group]
 
 
+def _count(key: str, value: Any) -> int:
+    """Return a count of at least 1 as an int; fractions are refused, not cut off."""
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not real or not 1 <= value < math.inf or value != int(value):
+        raise ProblemError(f"{key} must be a whole number of at least 1, got {value!r}")
+    return int(value)
+
+
 def _unhostable(problem: ChainProblem, plan: Plan, devices: IntArray) -> tuple[list[int], list[int]]:
     """Return stages and operators where the stage's device cannot host the operator."""
     stages: list[int] = []
     operators: list[int] = []
     for s, stage in enumerate(plan.stages):
         kind = problem.device_kind[devices[s]]
-        times = problem.graph.forward[kind, problem.configuration, stage.operators]
-        for v in stage.operators[np.isinf(times)].tolist():
+        cells = kind, problem.configuration, stage.operators
+        unhosted = np.isinf(problem.graph.forward[cells]) | np.isinf(problem.graph.backward[cells])
+        for v in stage.operators[unhosted].tolist():
             stages.append(s)
             operators.append(v)
     return stages, operators

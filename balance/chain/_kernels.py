@@ -155,8 +155,6 @@ def fewest_stages(
     flights: Any,
     capacity: Any,
     limit: Any,
-    most_f: Any,
-    most_b: Any,
     count: Any,
     choice: Any,
     flag: Any,
@@ -190,9 +188,9 @@ def fewest_stages(
             if count[j] >= none:
                 continue
             y = flights[min(count[j], last)]
-            price, forward, backward, recomputes = stage_price(costs, 0, i, j, left, right, y, capacity, peak, TOTAL)
-            if price > limit or forward > most_f or backward > most_b:
-                if limit < price < floor:
+            price, _, _, recomputes = stage_price(costs, 0, i, j, left, right, y, capacity, peak, TOTAL)
+            if price > limit:
+                if price < floor:
                     floor = price
                 continue
             if count[j] + 1 < best:

@@ -15,10 +15,9 @@ class Bisection(Solver):
     """Exact: greedy probes inside a bisection that only visits bottlenecks that some division has.
 
     A probe gives each device in turn the longest run of items within a limit; it succeeds iff some division does.
-    After a
-    success the upper end drops to the bottleneck found, after a failure the lower end rises to the least load that one
-    more item would have made, so the search ends at the optimum itself. O(p log N) a probe. [Pinar and Aykanat 2004;
-    for different devices in a given order, Pinar, Tabak and Aykanat 2008.]
+    After a success the upper end drops to the bottleneck found, after a failure the lower end rises to the least load
+    that one more item would have made, so the search ends at the optimum itself. O(p log N) a probe. [Pinar and
+    Aykanat 2004; for different devices in a given order, Pinar, Tabak and Aykanat 2008.]
     """
 
     name = "bisection"

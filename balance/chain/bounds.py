@@ -39,9 +39,8 @@ def average(problem: ChainProblem) -> float:
     """Return the work that each device would have if it could be shared out freely.
 
     Proof: weigh device d by a positive number a_d. The largest load is at least the weighted mean of the loads, and
-    every
-    item adds at least min_d a_d w_d to the sum. With a_d = (total time of all items on the fastest class) / (that on
-    d's class) this is the speed-weighted average; with equal devices it is W / p. Holds for any positive weights, so
+    every item adds at least min_d a_d w_d to the sum. With a_d = (largest total time of all items on one class) / (that
+    on d's class) this is the speed-weighted average; with equal devices it is W / p. Holds for any positive weights, so
     rounding and the choice of weights cannot break it.
     """
     tables = ChainTables(problem)

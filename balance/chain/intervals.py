@@ -24,12 +24,10 @@ CALLS = 200_000
 class Intervals(Solver):
     """Exact for devices in a given order: the best suffix for every device and item, from the last device to the first.
 
-    ``V[d][i] = min(V[d + 1][i], min_j max(cost_d(i, j), V[d + 1][j]))``: device d stays idle, or takes items i..j -
-    1. Where
-    memory depends on the number of stages after, that number is part of the state; where links differ, so is the link
-    to
-    the device before. The inner loop ends as soon as the compute of a stage alone exceeds the best value known, which
-    leaves far fewer than the p N^2 / 2 steps of the full table.
+    ``V[d][i] = min(V[d + 1][i], min_j max(cost_d(i, j), V[d + 1][j]))``: device d stays idle, or takes items i to
+    j - 1. Where memory depends on the number of stages after, that number is part of the state; where links differ, so
+    is the link to the device before. The inner loop ends as soon as the compute of a stage alone exceeds the best value
+    known, which leaves far fewer than the p N^2 / 2 steps of the full table.
     """
 
     name = "intervals"

@@ -62,13 +62,13 @@ class Milp(Solver):
         best: tuple[float, Plan] | None = None
         bound = np.inf
         reason = StopReason.finished
-        left = _rounds(problem)
-        while left:
+        rounds = _rounds(problem)
+        for groups in rounds:
             if run.should_stop():
                 bound = 0.0  # the models that are left are not bounded at all
                 reason = run.stop_reason or StopReason.time_limit
                 break
-            model = formulate(problem, left.pop(0))
+            model = formulate(problem, groups)
             answer = solve_model(model.problem, run)
             bound = min(bound, answer.bound)
             if answer.stop_reason != StopReason.finished:
@@ -78,7 +78,7 @@ class Milp(Solver):
                 value = problem.evaluate(plan).objective
                 if best is None or value < best[0]:
                     best = (value, plan)
-        stats = {"models": len(_rounds(problem))}
+        stats = {"models": len(rounds)}
         if best is None and bound == np.inf:
             return Outcome(proved_infeasible=True, infeasible=reasons(problem), stats=stats)
         return Outcome(
@@ -91,13 +91,13 @@ class Milp(Solver):
 
 
 def _rounds(problem: ChainProblem) -> list[int]:
-    """Return the numbers of devices to model: all at once without chunks, else one model for each."""
+    """Return the numbers of devices to model: all at once without chunks, else one model for each that can run."""
     p, n = problem.cluster.n_devices, problem.linearisation.n_items
     if problem.chunks == 1:
         return [min(p, n)]
     most = min(p, n // problem.chunks)
     least = p if not problem.idle else 1
-    return list(range(least, most + 1))
+    return [count for count in range(least, most + 1) if problem.schedule_refusal(count * problem.chunks) is None]
 
 
 @dataclass(eq=False)
@@ -360,9 +360,10 @@ class _Builder:
                 continue
             for u in range(self.slots):
                 taken, given = self.real(f"t_in_{t}_{u}", 1.0), self.real(f"t_out_{t}_{u}", 1.0)
+                here = [k for k in range(self.slots) if _group(k, self.groups) == _group(u, self.groups)]
                 for reader in readers:
-                    self.lp += taken >= x[reader, u] - x[home, u]
-                    self.lp += given >= x[home, u] - x[reader, u]
+                    self.lp += taken >= x[reader, u] - self.sum(x[home, k] for k in here)
+                    self.lp += given >= x[home, u] - self.sum(x[reader, k] for k in here)
                 for phase in (FORWARD, BACKWARD):
                     totals[0][phase][u].append(float(seconds[phase, t]) * taken)
                     totals[1][phase][u].append(float(seconds[phase, t]) * given)
@@ -377,8 +378,6 @@ class _Builder:
         problem, costs, x = self.problem, self.tables.costs, self.model.items
         held, kept = np.diff(costs.held), np.diff(costs.kept)
         flights = problem.flights(self.slots)[::-1]  # flights counts from the front, slots from the end
-        if problem.chunks == 1:
-            flights = self.tables.flights
         need: dict[int, list[Any]] = {g: [] for g in range(self.groups)}
         top = {g: self.real(f"workspace_{g}") for g in range(self.groups)}
         everything = float(costs.held[-1] + costs.scratch.max(initial=0.0) + costs.buffers.sum())

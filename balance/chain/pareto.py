@@ -20,7 +20,8 @@ def sweep(search: Search[Found], run: Run) -> tuple[float, float, Found] | None:
     ----------
     search
         ``search(mode, most_forward, most_backward)`` returns the least largest forward (mode 1) or backward (mode 2)
-        load among divisions whose loads stay within the two limits, with its division; None if there is none.
+        load among divisions whose loads stay within the two limits, with its division; None if there is none, or if
+        `run` stopped it.
     run
         Asked whether to stop.
 
@@ -38,12 +39,15 @@ def sweep(search: Search[Found], run: Run) -> tuple[float, float, Found] | None:
     most_backward = np.inf
     while not run.should_stop():
         first = search(1, np.inf, most_backward)
+        if first is None and run.should_stop():
+            break  # the search was cut short: it proves nothing
         if first is None or (best is not None and first[0] + least_backward[0] >= best[0]):
             forward_floor = np.inf
             break
         forward_floor = first[0]
         second = search(2, first[0], np.inf)
-        assert second is not None  # the division behind `first` is one
+        if second is None:
+            break  # cut short as well, since the division behind `first` is one
         if best is None or first[0] + second[0] < best[0]:
             best = (first[0] + second[0], second[1])
         most_backward = float(np.nextafter(second[0], -np.inf))

@@ -22,7 +22,7 @@ def reasons(problem: ChainProblem) -> tuple[Violation, ...]:
     found = _unhosted(tables) or _too_large(tables)
     if found:
         return tuple(found)
-    found = _counts(tables) + _pins(tables) + _total(tables)
+    found = _counts(tables) + _rounds(tables) + _pins(tables) + _total(tables)
     return tuple(found or [_packing(tables)])
 
 
@@ -40,12 +40,14 @@ def _named(tables: ChainTables, item: int) -> str:
 
 def _unhosted(tables: ChainTables) -> list[Violation]:
     problem, graph = tables.problem, tables.problem.graph
+    c = problem.configuration
+    hosted = np.isfinite(graph.forward[:, c]) & np.isfinite(graph.backward[:, c])
     nowhere = np.flatnonzero((np.diff(tables.barred, axis=1) > 0).all(axis=0))
     found = []
     for item in nowhere[:MOST].tolist():
         v = _first(tables, item)
         pin = int(graph.pinned[v])
-        hosts = [kind for k, kind in enumerate(graph.kinds) if np.isfinite(graph.forward[k, problem.configuration, v])]
+        hosts = [kind for kind, ok in zip(graph.kinds, hosted[:, v], strict=True) if ok]
         if pin >= 0:
             why = f"is pinned to {problem.cluster.label(pin)} of kind {problem.cluster.device(pin).kind!r}"
         else:
@@ -106,16 +108,35 @@ def _too_large(tables: ChainTables) -> list[Violation]:
 
 def _counts(tables: ChainTables) -> list[Violation]:
     problem, p = tables.problem, tables.problem.cluster.n_devices
-    if problem.idle or tables.n >= p:
+    if tables.n < problem.chunks:
+        return [
+            Violation(
+                "devices",
+                f"a device holds {problem.chunks} stages, but the chain has only {tables.n} items; use fewer chunks",
+                needed=float(problem.chunks),
+                available=float(tables.n),
+            )
+        ]
+    if problem.idle or tables.n >= p * problem.chunks:
         return []
+    each = f" for {problem.chunks} stages each" if problem.chunks > 1 else ""
     return [
         Violation(
             "idle",
-            f"{p} devices must all be used, but the chain has only {tables.n} items; allow idle devices",
-            needed=float(p),
+            f"{p} devices must all be used{each}, but the chain has only {tables.n} items; allow idle devices",
+            needed=float(p * problem.chunks),
             available=float(tables.n),
         )
     ]
+
+
+def _rounds(tables: ChainTables) -> list[Violation]:
+    """Look for micro-batches that the schedule runs on no number of devices."""
+    problem, p = tables.problem, tables.problem.cluster.n_devices
+    most = min(p, tables.n // problem.chunks)
+    refusals = [problem.schedule_refusal(d * problem.chunks) for d in range(1 if problem.idle else p, most + 1)]
+    stated = [refusal for refusal in refusals if refusal is not None]
+    return [Violation("schedule", stated[-1])] if stated and len(stated) == len(refusals) else []
 
 
 def _pins(tables: ChainTables) -> list[Violation]:
@@ -136,7 +157,7 @@ def _pins(tables: ChainTables) -> list[Violation]:
             continue
         device = int(pins[0])
         label = problem.cluster.label(device)
-        if last >= 0 and device != last and device in seen:
+        if problem.chunks == 1 and last >= 0 and device != last and device in seen:
             return [
                 Violation(
                     "pinned",
@@ -146,7 +167,7 @@ def _pins(tables: ChainTables) -> list[Violation]:
                     device=device,
                 )
             ]
-        if problem.device_order == "given" and device < last:
+        if problem.chunks == 1 and problem.device_order == "given" and device < last:
             return [
                 Violation(
                     "pinned",
@@ -174,7 +195,10 @@ def _total(tables: ChainTables) -> list[Violation]:
 
 
 def _packing(tables: ChainTables) -> Violation:
-    """Fill devices from the last stage on as far as they hold, and tell where the devices run out."""
+    """Fill devices from the last stage on as far as they hold, and tell where the memory runs out.
+
+    If it never does, no single number tells why: kinds, pins and the order of the devices count as well.
+    """
     problem, cluster = tables.problem, tables.problem.cluster
     devices = list(range(cluster.n_devices - 1, -1, -1))
     if problem.device_order == "free":
@@ -192,6 +216,13 @@ def _packing(tables: ChainTables) -> Violation:
         end = start
         if end == 0:
             break
+    if needed == 0:
+        used = "up to" if problem.idle else "all of"
+        return Violation(
+            "devices",
+            f"no division over {used} the {cluster.n_devices} devices in {problem.device_order} order is possible: "
+            f"kinds, pins and memory together rule out every one",
+        )
     item = max(end - 1, 0)
     return Violation(
         "memory",

@@ -236,6 +236,7 @@ class ChainTables:
             devices,
             order=self.order,
             recompute=recompute,
+            configuration=problem.configuration,
             microbatches=problem.microbatches or 2 * len(devices),
             microbatch_size=problem.graph.configurations[problem.configuration].microbatch_size,
             schedule="forward-only" if problem.graph.style == "inference" else problem.schedule,

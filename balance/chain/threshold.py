@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from balance.chain.reasons import reasons
-from balance.chain.tables import ChainTables
+from balance.chain.tables import DIRECT_LIMIT, ChainTables
 from balance.limits import Run, StopReason
 from balance.problems.chain import ChainProblem
 from balance.problems.model.tensors import FloatArray
@@ -18,11 +18,10 @@ class Threshold(Solver):
     """Exact for equal devices: the fewest devices for a threshold, and a bisection over values that stages have.
 
     For a threshold T, ``count[i] = 1 + min {count[j] : cost(i, j) <= T}`` from the last item to the first gives the
-    fewest
-    devices; with memory that grows with the number of stages after a stage, fewer stages after are never worse, so the
-    same program stays exact. After a success T drops to the bottleneck found; after a failure it rises to the least
-    rejected cost. O(N x window) a probe, O(N^2 log N) in all at worst; one table of counts serves every number of
-    devices (see `bottleneck_curve`).
+    fewest devices; with memory that grows with the number of stages after a stage, fewer stages after are never worse,
+    so the same program stays exact. After a success T drops to the bottleneck found; after a failure it rises to the
+    least rejected cost. O(N x window) a probe, O(N^2 log N) in all at worst; one table of counts serves every number
+    of devices (see `bottleneck_curve`).
     """
 
     name = "threshold"
@@ -106,7 +105,7 @@ class _Probe:
         """Return (bottleneck found or inf, least threshold worth trying next)."""
         self.probes += 1
         args = (self.tables.costs, self.left, self.right, self.flights, self.capacity)
-        floor = self.kernels.fewest_stages(*args, limit, np.inf, np.inf, self.count, self.choice, self.flag)
+        floor = self.kernels.fewest_stages(*args, limit, self.count, self.choice, self.flag)
         if self.count[0] > min(devices, self.tables.n):  # the kernel says n + 2 where there is no division
             return np.inf, float(floor)
         self._best = (self.choice.copy(), self.flag.copy())
@@ -183,8 +182,6 @@ def bottleneck_curve(problem: ChainProblem, most: int) -> FloatArray:
 
 def shared_refusals(problem: ChainProblem, tables: ChainTables) -> str | None:
     """Return why a program over stage costs cannot answer, whatever its order of devices."""
-    from balance.chain.tables import DIRECT_LIMIT
-
     if problem.chunks > 1:
         return "several chunks share a device, so stage costs do not decide its load"
     if problem.routing == "direct" and tables.spans:

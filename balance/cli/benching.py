@@ -11,7 +11,7 @@ import typer
 
 from balance.cli.console import Output, error_console
 from balance.cli.errors import Code
-from balance.cli.options import JsonOption
+from balance.cli.options import JsonOption, file_to_write
 from balance.problems.model.errors import OptionError
 
 JOURNAL = "rows.jsonl"
@@ -201,7 +201,9 @@ def list_command(as_json: JsonOption = False) -> None:
 @bench_app.command("report")
 def report_command(
     where: OutArgument,
-    to: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE.md", help="Write the page here.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.md", callback=file_to_write, help="Write the page here.")
+    ] = None,
 ) -> None:
     """Print the Markdown report of a campaign."""
     from balance.bench.journal import Journal

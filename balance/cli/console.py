@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from balance.wording import show_seconds
+
 # A pipe has no width; tables are then as wide as they need to be instead of being cut at 80 columns.
 _PIPE_WIDTH = 400
 
@@ -111,47 +113,11 @@ def plain(value: Any) -> Any:
 
 
 def time_text(value: float | None) -> str:
-    """Return seconds for people, with a unit that keeps the number readable.
+    """Return seconds for people; unlike `show_seconds` it tells infinity, the bound of what has no solution.
 
     Examples
     --------
-    >>> time_text(0.00123), time_text(None), time_text(12.0)
-    ('1.23 ms', '-', '12 s')
+    >>> time_text(0.00123), time_text(None), time_text(float("inf"))
+    ('1.23 ms', '-', 'infinite')
     """
-    if value is None or math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "infinite" if value > 0 else "-"
-    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(value) >= factor:
-            return f"{value / factor:.6g} {unit}"
-    return "0 s" if value == 0 else f"{value / 1e-9:.6g} ns"
-
-
-def bytes_text(value: float | None) -> str:
-    """Return bytes for people, in decimal units.
-
-    Examples
-    --------
-    >>> bytes_text(16e9), bytes_text(float("inf"))
-    ('16 GB', 'unlimited')
-    """
-    if value is None or math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "unlimited"
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(value) >= factor:
-            return f"{value / factor:.4g} {unit}"
-    return f"{value:.4g} B"
-
-
-def percent_text(value: float | None) -> str:
-    """Return a share as a percentage.
-
-    Examples
-    --------
-    >>> percent_text(0.0123), percent_text(None)
-    ('1.23 %', '-')
-    """
-    return "-" if value is None or not math.isfinite(value) else f"{100 * value:.4g} %"
+    return "infinite" if value == math.inf else show_seconds(value)

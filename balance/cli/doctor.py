@@ -14,9 +14,10 @@ from pathlib import Path
 
 import typer
 
-from balance.cli.console import Output, bytes_text
+from balance.cli.console import Output
 from balance.cli.errors import Code
 from balance.cli.options import JsonOption
+from balance.wording import show_bytes
 
 CORE = ("numpy", "scipy", "networkx", "numba", "highspy", "pulp", "ortools", "cvxpy", "typer", "rich")
 EXTRAS = {
@@ -157,7 +158,7 @@ def _machine() -> list[Finding]:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     text = f"{usable} usable of {os.cpu_count()} cores"
     with contextlib.suppress(AttributeError, OSError, ValueError):  # not known on every system
-        text += f", {bytes_text(float(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')))} memory"
+        text += f", {show_bytes(float(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')))} memory"
     return [Finding("machine", "ok", text)]
 
 

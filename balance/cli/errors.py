@@ -62,6 +62,13 @@ class CommandGroup(TyperGroup):
             sys.exit(int(code))
         return int(code)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb; Typer would end without a word on Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+
 
 def _first_verb(words: Sequence[str]) -> int:
     return next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))

@@ -13,7 +13,7 @@ import typer
 from balance.cli.console import Output
 from balance.cli.inputs import load_instance, load_plan
 from balance.cli.listing import first_line
-from balance.cli.options import FormatOption, GraphArgument, JsonOption
+from balance.cli.options import FormatOption, GraphArgument, JsonOption, file_to_write
 from balance.problems.instance import Instance
 from balance.problems.model.errors import OptionError
 from balance.problems.model.fields import nearest
@@ -21,7 +21,7 @@ from balance.problems.model.fields import nearest
 
 def convert(
     file: GraphArgument,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="File to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", callback=file_to_write, help="File to write.")],
     to: Annotated[
         str | None, typer.Option("--to", metavar="FORMAT", help="Format to write; by OUT's ending by default.")
     ] = None,
@@ -65,7 +65,10 @@ def generate(
         typer.Option("--set", "-s", metavar="NAME=VALUE", help="An argument of the generator; repeat it."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="OUT", help="File to write. Default: only describe it.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="OUT", callback=file_to_write, help="File to write. Default: only describe it."
+        ),
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="FORMAT", help="Format to write; by OUT's ending by default.")

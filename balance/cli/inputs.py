@@ -10,6 +10,7 @@ from balance.problems.formats import read
 from balance.problems.instance import Instance
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import FormatError, OptionError, PlanError
+from balance.problems.model.fields import Fields
 from balance.problems.model.files import parse_json, read_text
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.plan import SCHEMA as PLAN_SCHEMA
@@ -54,13 +55,14 @@ class LoadedPlan:
         The plan.
     cluster
         The devices that it was made for, if the file says so.
-    parameters
-        Parameters of the problem that it answers, if the file says so.
+    state_factor, backend
+        What its problem holds of the memory, as in `balance.simulate`.
     """
 
     plan: Plan
     cluster: Cluster | None = None
-    parameters: dict[str, Any] | None = None
+    state_factor: float = 1.0
+    backend: str = "none"
 
 
 def load_plan(path: Path, graph: CostGraph | None = None) -> LoadedPlan:
@@ -104,17 +106,17 @@ def _from_result(data: dict[str, Any], path: Path, graph: CostGraph | None) -> L
         raise PlanError(
             f"{path} holds a solution that is not a plan of stages ({kind}): it has no timeline and cannot be run"
         )
-    problem = data.get("problem")
-    if not isinstance(problem, dict):
-        raise FormatError("a result names the problem that it answers", field="problem")
-    if graph is not None and problem.get("graph") not in (None, graph.hash):
+    problem = Fields(data).inner("problem")
+    solved = problem.text("graph", None)
+    if graph is not None and solved not in (None, graph.hash):
         raise FormatError(
-            f"the result is for a graph with hash {str(problem['graph'])[:12]}, "
-            f"but the given graph has {graph.hash[:12]}"
+            f"the result is for a graph with hash {solved[:12]}, but the given graph has {graph.hash[:12]}"
         )
-    cluster = problem.get("cluster")
+    cluster = problem.take("cluster", None)
+    parameters = problem.inner("parameters") if problem.has("parameters") else Fields({})
     return LoadedPlan(
         Plan.from_json(solution),
         None if cluster is None else Cluster.from_json(cluster),
-        dict(problem.get("parameters") or {}),
+        parameters.number("state_factor", 1.0),
+        parameters.text("backend", "none"),
     )

@@ -24,6 +24,16 @@ def _parser(parse: Callable[[str], float]) -> Callable[[str], float]:
     return parsed
 
 
+def file_to_write(path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written before the work, not after it; a callback of options and arguments."""
+    if path is not None:
+        if path.is_dir():
+            raise typer.BadParameter(f"{path} is a folder")
+        if not path.parent.is_dir():
+            raise typer.BadParameter(f"the folder {path.parent} does not exist")
+    return path
+
+
 _QUESTION = "What is asked"
 _SEARCH = "How it is searched"
 _FILES = "Files"
@@ -106,6 +116,15 @@ RecomputeOption = Annotated[
     str | None,
     typer.Option("--recompute", metavar="WHEN", help="never, always or choose.", rich_help_panel=_QUESTION),
 ]
+RegionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--regions",
+        metavar="HOW",
+        help="Parallel regions of a graph that is no chain: refuse, or whole to keep each on one device.",
+        rich_help_panel=_QUESTION,
+    ),
+]
 
 SolverOption = Annotated[
     str, typer.Option("--solver", metavar="NAME", help="A solver that 'solvers' lists.", rich_help_panel=_SEARCH)
@@ -136,8 +155,21 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on
 
 SaveOption = Annotated[
     Path | None,
-    typer.Option("--save", metavar="RESULT.json", help="Write the whole result here.", rich_help_panel=_FILES),
+    typer.Option(
+        "--save",
+        metavar="RESULT.json",
+        callback=file_to_write,
+        help="Write the whole result here.",
+        rich_help_panel=_FILES,
+    ),
 ]
 PlanOption = Annotated[
-    Path | None, typer.Option("--plan", metavar="PLAN.json", help="Write the plan alone here.", rich_help_panel=_FILES)
+    Path | None,
+    typer.Option(
+        "--plan",
+        metavar="PLAN.json",
+        callback=file_to_write,
+        help="Write the plan alone here.",
+        rich_help_panel=_FILES,
+    ),
 ]

@@ -5,39 +5,16 @@ from __future__ import annotations
 import math
 import time
 from types import TracebackType
-from typing import Protocol
 
 from rich.live import Live
 from rich.text import Text
 
-from balance.cli.console import error_console, percent_text, time_text
+from balance.cli.console import error_console, time_text
+from balance.limits import Progress
+from balance.wording import show_share
 
 _PLAIN_EVERY = 5.0  # seconds between plain lines when nothing improves
 _REFRESH = 5  # live updates per second
-
-
-class Report(Protocol):
-    """What a search says of itself; the front door's progress object."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-
-    @property
-    def objective(self) -> float | None:
-        """Value of the incumbent."""
-
-    @property
-    def bound(self) -> float | None:
-        """Best proved bound."""
-
-    @property
-    def gap(self) -> float | None:
-        """Relative distance between the two."""
-
-    @property
-    def solver(self) -> str:
-        """Who says so."""
 
 
 class ProgressView:
@@ -53,10 +30,10 @@ class ProgressView:
         self._quiet = quiet
         self._console = error_console()
         self._live: Live | None = None
-        self._latest: Report | None = None
+        self._latest: Progress | None = None
         self._begin = time.perf_counter()
         self._last_line = -math.inf
-        self._shown: tuple[float | None, float | None] = (None, None)
+        self._shown: float | None = None
 
     def __enter__(self) -> ProgressView:
         self._begin = time.perf_counter()
@@ -80,17 +57,15 @@ class ProgressView:
             self._live.stop()
             self._live = None
 
-    def update(self, report: Report) -> None:
+    def update(self, report: Progress) -> None:
         """Take what the search says."""
         self._latest = report
         if self._quiet or self._live is not None:
             return
         now = time.perf_counter()
-        values = (report.objective, report.bound)
-        improved = report.objective != self._shown[0]
-        if improved or now - self._last_line >= _PLAIN_EVERY:
+        if report.objective != self._shown or now - self._last_line >= _PLAIN_EVERY:
             self._last_line = now
-            self._shown = values
+            self._shown = report.objective
             self._console.print(self._line())
 
     def _line(self) -> Text:
@@ -100,5 +75,5 @@ class ProgressView:
             return Text(f"{elapsed}  starting")
         return Text(
             f"{elapsed}  incumbent {time_text(report.objective)}  bound {time_text(report.bound)}  "
-            f"gap {percent_text(report.gap)}  {report.solver}"
+            f"gap {show_share(report.gap)}  {report.solver}"
         )

@@ -21,6 +21,7 @@ from balance.cli.options import (
     MicrobatchesOption,
     ObjectiveOption,
     RecomputeOption,
+    RegionsOption,
     ScheduleOption,
     StateFactorOption,
 )
@@ -41,7 +42,7 @@ class Question:
         Its format, or None.
     devices, devices_file
         Devices instead of the file's own.
-    objective, bandwidth, latency, microbatches, schedule, state_factor, recompute
+    objective, bandwidth, latency, microbatches, schedule, state_factor, recompute, regions
         As in `balance.solve`, in SI units; None leaves them to the file or the default.
     """
 
@@ -55,6 +56,7 @@ class Question:
     schedule: ScheduleOption = None
     state_factor: StateFactorOption = None
     recompute: RecomputeOption = None
+    regions: RegionsOption = None
     format: FormatOption = None
 
     def problem(self, output: Output) -> Problem:
@@ -73,19 +75,14 @@ class Question:
         return state_problem(
             instance,
             load_devices(self.devices, self.devices_file),
-            **{
-                name: value
-                for name in (
-                    "objective",
-                    "bandwidth",
-                    "latency",
-                    "microbatches",
-                    "schedule",
-                    "state_factor",
-                    "recompute",
-                )
-                if (value := getattr(self, name)) is not None
-            },
+            objective=self.objective,
+            bandwidth=self.bandwidth,
+            latency=self.latency,
+            microbatches=self.microbatches,
+            schedule=self.schedule,
+            state_factor=self.state_factor,
+            recompute=self.recompute,
+            regions=self.regions,
         )
 
 

@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from balance.cli.console import Output, bytes_text, percent_text, time_text
+from balance.cli.console import Output, time_text
 from balance.cli.inputs import load_cluster, load_instance, load_plan
-from balance.cli.options import DevicesFileOption, FormatOption, JsonOption
+from balance.cli.options import DevicesFileOption, FormatOption, JsonOption, file_to_write
 from balance.cli.workload import load_workload
 from balance.problems.formats import write
 from balance.problems.instance import Instance
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import MissingDependencyError, OptionError
+from balance.wording import show_bytes, show_share
 
 _MODEL_HELP = (
     "Function that returns model, inputs and optionally targets, loss_fn and optimizer (a mapping, or a tuple in this "
@@ -29,7 +30,10 @@ TimeoutOption = Annotated[float, typer.Option("--timeout", min=1.0, help="Second
 
 def profile(
     model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help=_MODEL_HELP)],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="GRAPH.json", help="Where the cost graph goes.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="GRAPH.json", callback=file_to_write, help="Where the cost graph goes."),
+    ],
     microbatch_size: Annotated[
         int | None, typer.Option("--microbatch-size", min=1, help="Samples per micro-batch. Default: all inputs.")
     ] = None,
@@ -96,15 +100,15 @@ def profile(
                 graph.label(i),
                 time_text(forward[i]),
                 time_text(backward[i]),
-                bytes_text(graph.parameter_bytes[0, i]),
-                bytes_text(graph.activation_bytes[0, i]),
+                show_bytes(graph.parameter_bytes[0, i]),
+                show_bytes(graph.activation_bytes[0, i]),
             )
             for i in range(graph.n_operators)
         ],
         right=("forward", "backward", "parameters", "activations"),
     )
     if cluster is not None:
-        output.text(f"link: latency {time_text(link.latency)}, bandwidth {bytes_text(link.bandwidth)}/s")
+        output.text(f"link: latency {time_text(link.latency)}, bandwidth {show_bytes(link.bandwidth)}/s")
     output.note(f"written to {out}")
 
 
@@ -117,7 +121,8 @@ def run(
     graph_format: FormatOption = None,
     devices_file: DevicesFileOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="REPORT.json", help="Write the report here.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="REPORT.json", callback=file_to_write, help="Write the report here."),
     ] = None,
     page: Annotated[
         Path | None, typer.Option("--page", metavar="DIR", help="Write page, pictures and traces into this folder.")
@@ -179,7 +184,7 @@ def run(
     )
     output.text(
         f"step: predicted {time_text(report.predicted_step)}, achieved {time_text(report.achieved_step)} "
-        f"(error {percent_text(report.error)}); {report.samples_per_second:.6g} samples per second"
+        f"(error {show_share(report.error)}); {report.samples_per_second:.6g} samples per second"
     )
     if written:
         output.note(f"written to {' and '.join(written)}")

@@ -5,25 +5,36 @@ from __future__ import annotations
 import html
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from balance.cli.console import Output, bytes_text, percent_text, time_text
+from balance.cli.console import Output, time_text
 from balance.cli.inputs import load_cluster, load_instance, load_plan
-from balance.cli.options import BandwidthOption, DevicesFileOption, FormatOption, JsonOption, LatencyOption
+from balance.cli.options import (
+    BandwidthOption,
+    DevicesFileOption,
+    FormatOption,
+    JsonOption,
+    LatencyOption,
+    file_to_write,
+)
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import OptionError
+from balance.question import linked
+from balance.wording import show_bytes, show_share
 
 if TYPE_CHECKING:
     from balance.problems.model.timeline import Timeline
 
 PICTURES = (".svg", ".png", ".pdf", ".html", ".json")
+MOST_DEVICES = 100_000
+"""Devices that are made up for a plan whose file says nothing about them."""
 
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan or result file.")]
 GraphPath = Annotated[Path, typer.Argument(metavar="GRAPH", help="Graph or instance that the plan is for.")]
 SendsOption = Annotated[
-    str | None,
+    str,
     typer.Option("--sends", metavar="HOW", help="buffered or rendezvous; how a sender waits for its receiver."),
 ]
 
@@ -35,7 +46,7 @@ def _timeline(
     devices_file: Path | None,
     bandwidth: float | None,
     latency: float | None,
-    sends: str | None,
+    sends: str,
 ) -> Timeline:
     from balance.problems.model.simulate import simulate as run
 
@@ -50,14 +61,17 @@ def _timeline(
                 f"--devices-file, or give a result file"
             )
         count = 1 + max(device for stage in loaded.plan.stages for device in stage.devices)
+        if count > MOST_DEVICES:
+            raise OptionError(f"{plan} names device {count - 1}; say what the devices are with --devices-file")
         cluster = Cluster.uniform(count, kind=instance.graph.kinds[0])
-    if bandwidth is not None or latency is not None:
-        cluster = cluster.with_link(latency=latency, bandwidth=bandwidth)
-    options: dict[str, Any] = {} if sends is None else {"sends": sends}
-    factor = (loaded.parameters or {}).get("state_factor")
-    if factor is not None:
-        options["state_factor"] = factor
-    return run(loaded.plan, instance.graph, cluster, **options)
+    return run(
+        loaded.plan,
+        instance.graph,
+        linked(cluster, bandwidth, latency),
+        sends=sends,
+        state_factor=loaded.state_factor,
+        backend=loaded.backend,
+    )
 
 
 def simulate(
@@ -66,7 +80,7 @@ def simulate(
     devices_file: DevicesFileOption = None,
     bandwidth: BandwidthOption = None,
     latency: LatencyOption = None,
-    sends: SendsOption = None,
+    sends: SendsOption = "buffered",
     format: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -86,14 +100,14 @@ def simulate(
     )
     rate = timeline.samples_per_second
     output.text(
-        f"step {time_text(timeline.step_time)}, bubble {percent_text(timeline.bubble_fraction)}"
+        f"step {time_text(timeline.step_time)}, bubble {show_share(timeline.bubble_fraction)}"
         + ("" if rate is None else f", {rate:.6g} samples per second")
     )
     step = timeline.step_time or 1.0
     output.table(
         ("device", "busy", "share", "peak memory"),
         [
-            (d, time_text(timeline.busy[d]), percent_text(timeline.busy[d] / step), bytes_text(peak[d]))
+            (d, time_text(timeline.busy[d]), show_share(timeline.busy[d] / step), show_bytes(peak[d]))
             for d in range(timeline.n_devices)
         ],
         right=("busy", "share", "peak memory"),
@@ -106,13 +120,17 @@ def plot(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="Picture (.svg, .png, .pdf), page (.html) or Chrome trace (.json)."
+            "--out",
+            "-o",
+            metavar="FILE",
+            callback=file_to_write,
+            help="Picture (.svg, .png, .pdf), page (.html) or Chrome trace (.json).",
         ),
     ],
     devices_file: DevicesFileOption = None,
     bandwidth: BandwidthOption = None,
     latency: LatencyOption = None,
-    sends: SendsOption = None,
+    sends: SendsOption = "buffered",
     format: FormatOption = None,
 ) -> None:
     """Draw the schedule of a plan as a Gantt picture, a page or a trace for a browser."""
@@ -140,7 +158,7 @@ def _page(picture: str, timeline: Timeline, title: str) -> str:
     # The XML declaration and document type of a stand-alone picture have no place inside a page.
     drawing = picture[picture.index("<svg") :]
     rows = "".join(
-        f"<tr><td>{d}</td><td>{time_text(timeline.busy[d])}</td><td>{bytes_text(timeline.peak_memory[d])}</td></tr>"
+        f"<tr><td>{d}</td><td>{time_text(timeline.busy[d])}</td><td>{show_bytes(timeline.peak_memory[d])}</td></tr>"
         for d in range(timeline.n_devices)
     )
     return (
@@ -148,6 +166,6 @@ def _page(picture: str, timeline: Timeline, title: str) -> str:
         "<style>body{font-family:sans-serif;margin:2em}svg{max-width:100%;height:auto}"
         "td,th{padding:0 1em 0 0;text-align:right}</style></head><body>\n"
         f"<h1>{html.escape(title)}</h1>\n{drawing}\n"
-        f"<p>Step {time_text(timeline.step_time)}, bubble {percent_text(timeline.bubble_fraction)}.</p>\n"
+        f"<p>Step {time_text(timeline.step_time)}, bubble {show_share(timeline.bubble_fraction)}.</p>\n"
         f"<table><tr><th>device</th><th>busy</th><th>peak memory</th></tr>{rows}</table>\n</body></html>\n"
     )

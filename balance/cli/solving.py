@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from balance.cli.console import Output, percent_text, time_text
+from balance.cli.console import Output, time_text
 from balance.cli.errors import Code
 from balance.cli.options import (
     GapOption,
@@ -21,6 +21,7 @@ from balance.cli.options import (
 )
 from balance.cli.progress import ProgressView
 from balance.cli.question import Question, asks
+from balance.wording import show_share
 
 if TYPE_CHECKING:
     from balance.result import Result
@@ -92,7 +93,7 @@ def bound(
     output.data({"problem": problem.name, "graph": problem.graph.hash, "bounds": dict(bounds), "best": best})
     output.table(
         ("bound", "value"),
-        [(name, time_text(value)) for name, value in sorted(bounds.items(), key=lambda row: (-row[1], row[0]))],
+        [(name, time_text(value)) for name, value in bounds.items()],
         right=("value",),
     )
 
@@ -115,14 +116,17 @@ def compare(
     output = Output(as_json)
     problem = question.problem(output)
     results = race(problem, solvers=solvers or None, time_limit=time_limit, seed=seed, threads=threads)
+    if solvers or not quiet:
+        for name, why in results.failures.items():
+            output.note(f"{name}: {why}")
     output.data([result.to_json() for result in results])
     rows: list[tuple[Any, ...]] = [
         (
-            result.solver,
+            result.provenance["options"]["solver"],
             str(result.status),
             time_text(result.objective),
             time_text(result.bound),
-            percent_text(result.gap),
+            show_share(result.gap),
             time_text(result.seconds),
         )
         for result in results
@@ -130,5 +134,7 @@ def compare(
     columns = ("solver", "status", "objective", "bound", "gap", "time")
     output.table(columns, rows, right=columns[2:])
     codes = [exit_code(result) for result in results]
-    if codes and all(codes):
+    if not codes:
+        raise typer.Exit(Code.FAILED)
+    if all(codes):
         raise typer.Exit(codes[0])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from balance.problems.model.errors import MissingDependencyError, OptionError
+from balance.problems.model.errors import BalanceError, MissingDependencyError, OptionError
 from balance.problems.model.fields import nearest
 
 _PARTS = ("model", "inputs", "targets", "loss_fn", "optimizer")
@@ -64,17 +65,36 @@ def load_workload(reference: str) -> Workload:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise OptionError(f"there is no module {name!r} in {os.getcwd()} or among the installed packages") from None
         raise MissingDependencyError(f"module {name!r} needs {error.name!r}, which is not installed") from None
+    except (BalanceError, MemoryError):
+        raise
+    except Exception as error:  # as below: a fault in the user's file
+        raise OptionError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
     function = getattr(module, attribute, None)
     if function is None:
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise OptionError(f"module {name!r} has no {attribute!r}{nearest(attribute, known)}")
     if not callable(function):
         raise OptionError(f"{reference} is not a function")
+    needed = _needed(function)
+    if needed:
+        raise OptionError(f"{reference} must work without arguments; it needs {', '.join(needed)}")
     try:
         found = function()
-    except TypeError as error:
-        raise OptionError(f"{reference} must work without arguments: {error}") from None
+    except (BalanceError, MemoryError):
+        raise
+    except Exception as error:  # the user's code may raise anything, and it is not ours to report
+        raise OptionError(f"{reference} raised {type(error).__name__}: {error}") from error
     return _workload(found, reference)
+
+
+def _needed(function: Any) -> list[str]:
+    """Return the arguments that a function cannot do without."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some native callables have no signature
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in optional]
 
 
 def _workload(found: Any, reference: str) -> Workload:

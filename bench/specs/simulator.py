@@ -1,10 +1,10 @@
-"""Bench spec: the simulator on a large pipeline."""
+"""Bench specs: the simulator on large pipelines."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from balance.bench.spec import Spec
+from balance.bench.spec import Spec, Target
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.plan import Plan
@@ -36,5 +36,16 @@ SPECS = (
         prepare=_prepare,
         run=lambda state: simulate(*state),
         check=_check,
+    ),
+    Spec(
+        name="model/simulate-memory",
+        measures="peak memory while 1F1B with 64 stages and 200,000 micro-batches (25.6 million actions) is simulated",
+        full={"stages": 64, "microbatches": 200_000},
+        smoke={"stages": 4, "microbatches": 16},
+        prepare=_prepare,
+        run=lambda state: simulate(*state),
+        check=_check,
+        unit="bytes",
+        target=Target(2e9, "bytes"),
     ),
 )

@@ -313,9 +313,10 @@ class Cluster:
             for b, v in enumerate(vertices):
                 if v not in paths:
                     raise ClusterError(f"there is no path between the devices {u!r} and {v!r}")
-                hops = [graph.edges[hop] for hop in zip(paths[v], paths[v][1:], strict=False)]
-                latency[a, b] = sum(hop.get("latency", 0.0) for hop in hops)
-                bandwidth[a, b] = min((hop.get("bandwidth", math.inf) for hop in hops), default=math.inf)
+                edges = [graph.edges[hop] for hop in zip(paths[v], paths[v][1:], strict=False)]
+                hops = [_link(data.get("latency"), data.get("bandwidth")) for data in edges]
+                latency[a, b] = sum(hop.latency for hop in hops)
+                bandwidth[a, b] = min((hop.bandwidth for hop in hops), default=math.inf)
         return cls(rows, latency=latency, bandwidth=bandwidth)
 
     def with_link(self, *, latency: float | None = None, bandwidth: float | None = None) -> Cluster:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from balance.problems.model.errors import GraphError
 from balance.problems.model.tensors import FloatArray, IntArray, Tensor, Tensors, canonical, frozen, positions
-from balance.problems.model.topology import find_cycle, topological_order
+from balance.problems.model.topology import find_cycle, renumber, topological_order
 
 if TYPE_CHECKING:
     import networkx
@@ -326,8 +326,7 @@ class CostGraph:
         GraphError
             As the constructor, and for an unknown field.
         """
-        fields = (*TIMES, *BYTES, "kinds", "configurations", "names", "colocation", "pinned", "is_backward", "tensors")
-        state: dict[str, Any] = {key: getattr(self, key) for key in (*fields, "name", "source")}
+        state = self._arguments()
         unknown = [key for key in changes if key not in state]
         if unknown:
             raise GraphError(f"a cost graph has no field {unknown[0]!r}; its fields are {', '.join(state)}")
@@ -534,8 +533,12 @@ class CostGraph:
         return f"CostGraph({label}{self.n_operators} operators, {self.n_tensors} tensors, {self.style})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (*TIMES, *BYTES, "kinds", "configurations", "names", "colocation", "pinned", "is_backward", "tensors")
-        return (_rebuild, ({key: getattr(self, key) for key in (*fields, "name", "source")},))
+        return (_rebuild, (self._arguments(),))
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return what the constructor takes to make this graph again."""
+        columns = ("kinds", "configurations", "names", "colocation", "pinned", "is_backward", "tensors")
+        return {key: getattr(self, key) for key in (*TIMES, *BYTES, *columns, "name", "source")}
 
     def summary(self) -> str:
         """Return a few lines for people: size, kinds, total times and bytes of the first configuration."""
@@ -684,7 +687,7 @@ def _labels(colocation: Sequence[Any] | IntArray | None, n: int) -> IntArray:
         labels = np.array(
             [
                 -1
-                if label is None or (isinstance(label, (int, np.integer)) and label < 0)
+                if label is None or (isinstance(label, (int, float, np.number)) and not label >= 0)
                 else numbers.setdefault(label, len(numbers))
                 for label in colocation
             ],
@@ -694,8 +697,6 @@ def _labels(colocation: Sequence[Any] | IntArray | None, n: int) -> IntArray:
         raise GraphError(f"{len(labels)} colocation labels for {n} operators")
     used = labels >= 0
     if used.any():  # Labels are numbered by first appearance, so that equal graphs hash alike.
-        from balance.problems.model.topology import renumber
-
         labels[used] = renumber(labels[used])
     return _read_only(labels)
 

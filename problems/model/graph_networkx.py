@@ -25,8 +25,8 @@ _EDGE = ("bytes", "gradient_bytes", "seconds", "gradient_seconds", "tensor")
 def to_networkx(graph: CostGraph) -> networkx.DiGraph[Any]:
     """Return a ``networkx.DiGraph`` with one vertex per operator, named as the operator is.
 
-    Two tensors between the same pair of operators cannot both be edges of a DiGraph, so they are refused; several
-    configurations and the transfer details of `Tensors` beyond the edge attributes are kept only for the first one.
+    Two tensors between the same pair of operators cannot both be edges of a DiGraph, so they are refused, as are
+    several configurations.
 
     Raises
     ------

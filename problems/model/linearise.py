@@ -50,10 +50,10 @@ def linearise(graph: CostGraph, regions: str = "refuse") -> Linearisation:
     """Read a graph as a chain.
 
     Colocated operators are contracted, then cycles that this makes. In operator graphs the order is asked of the
-    forward
-    operators and backward operators follow their mates; a backward operator without a mate takes the place that its
-    reversed edges allow. If consecutive classes of the (then only) topological order are joined by edges, the down-sets
-    are exactly the prefixes, and intervals lose nothing: the reading is exact, however many tensors skip ahead.
+    forward operators and backward operators follow their mates; a backward operator without a mate takes the place
+    that its reversed edges allow. If consecutive classes of the (then only) topological order are joined by edges, the
+    down-sets are exactly the prefixes, and intervals lose nothing: the reading is exact, however many tensors skip
+    ahead.
 
     Parameters
     ----------

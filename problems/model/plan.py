@@ -205,6 +205,7 @@ class Plan:
         *,
         order: IntArray | None = None,
         recompute: Sequence[bool] | None = None,
+        configuration: int = 0,
         microbatches: int = 1,
         microbatch_size: float | None = None,
         schedule: str | Schedule = "1f1b",
@@ -221,6 +222,8 @@ class Plan:
             Operator at each position; the operators' own order by default.
         recompute
             Whether each stage recomputes.
+        configuration
+            Column of the graph's cost tables, the same for all stages.
         microbatches, microbatch_size, schedule
             As in `Plan`.
 
@@ -242,6 +245,7 @@ class Plan:
                 Stage(
                     ids[bounds[b] : bounds[b + 1]],
                     (Replica((places[b],)),),
+                    configuration,
                     recompute=bool(recompute[b]) if recompute is not None else False,
                 )
                 for b in range(p)

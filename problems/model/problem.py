@@ -47,11 +47,25 @@ class Violation:
 
     @classmethod
     def from_json(cls, data: Any) -> Violation:
-        """Build from what `to_json` returns."""
+        """Build from what `to_json` returns.
+
+        Raises
+        ------
+        FormatError
+            If a field is missing, unknown or malformed.
+        """
         row = Fields(data, "violation")
-        cells = {f.name: row.take(f.name, None) for f in dataclasses.fields(cls)}
+        violation = cls(
+            row.text("rule"),
+            row.text("message"),
+            row.integer("operator", None),
+            row.integer("stage", None),
+            row.integer("device", None),
+            row.number("needed", None, least=None),
+            row.number("available", None, least=None),
+        )
         row.done()
-        return cls(**cells)
+        return violation
 
 
 @dataclass(frozen=True)

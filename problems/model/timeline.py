@@ -168,7 +168,8 @@ class Timeline:
             raise ScheduleError(f"device, start and end have shapes {home.shape}, {begin.shape} and {finish.shape}")
         count = n_devices if n_devices is not None else int(home.max(initial=0)) + 1
         if len(home) and not 0 <= home.min() <= home.max() < count:
-            raise ScheduleError(f"an action is on device {int(home.max())}, but there are {count} devices")
+            stray = int(home.min() if home.min() < 0 else home.max())
+            raise ScheduleError(f"an action is on device {stray}, but there are {count} devices")
         order = np.lexsort((finish, begin, home))
         try:
             columns = [np.asarray(column)[order] for column in (stage, microbatch, kind)]

@@ -6,9 +6,8 @@ import heapq
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
+from balance.problems.model.tensors import IntArray
 
 
 def successor_rows(n: int, source: IntArray, target: IntArray) -> tuple[IntArray, IntArray]:

@@ -154,7 +154,7 @@ def boundary_traffic(graph: CostGraph, part: IntArray, parts: int) -> Traffic:
 
 
 def direct_traffic(
-    graph: CostGraph, part: IntArray, parts: int, link: Link, *, once: bool
+    graph: CostGraph, part: IntArray, parts: int, link: Link, *, once: bool, device: IntArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Return what each part receives and sends when tensors go straight from producer to reading parts.
 
@@ -167,6 +167,8 @@ def direct_traffic(
     once
         Whether the producer pays once per tensor (through host memory) or once per receiving part (point to point).
         Gradients take the same ways back and are charged alike.
+    device
+        Device of each part, shape (parts,); what stays on a device is free. None: all different.
 
     Returns
     -------
@@ -177,7 +179,8 @@ def direct_traffic(
     cost = charges(graph, part)
     seconds = cost.time(link)
     rows, readers = tensors.edge_tensor, part[tensors.consumers]
-    away = readers != cost.producer[rows]
+    place = np.arange(parts) if device is None else device
+    away = place[readers] != place[cost.producer[rows]]
     pairs = np.unique(rows[away] * parts + readers[away])
     receiving, to = pairs // parts, pairs % parts
     ways = np.bincount(receiving, minlength=len(tensors)).astype(np.float64)

@@ -78,7 +78,7 @@ def value(problem: ChainProblem, stages, devices, flags):
                     loads[a][phase][2] += cost(a, b)
                     loads[b][phase][0] += cost(a, b)
             else:
-                away = [r for r in sorted(readers) if r != home]
+                away = [r for r in sorted(readers) if devices[r] != devices[home]]
                 for r in away:
                     loads[devices[r]][phase][0] += cost(devices[home], devices[r])
                 ways = (1 if away else 0) if problem.send == "once" else len(away)

@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from balance.cli.console import Output, bytes_text, percent_text, plain, time_text
+from balance.cli.console import Output, plain, time_text
+from balance.wording import show_bytes, show_share
 
 
 def test_json_is_strict_and_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,5 +51,5 @@ def test_amounts_for_people() -> None:
         "-",
         "-",
     ]
-    assert [bytes_text(x) for x in (512.0, 1.5e6, math.inf, None)] == ["512 B", "1.5 MB", "unlimited", "-"]
-    assert [percent_text(x) for x in (0.0, 0.1234567, None, math.inf)] == ["0 %", "12.35 %", "-", "-"]
+    assert [show_bytes(x) for x in (512.0, 1.5e6, math.inf, None)] == ["512 B", "1.5 MB", "unlimited", "-"]
+    assert [show_share(x) for x in (0.0, 0.1234567, None, math.inf)] == ["0 %", "12.35 %", "-", "-"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from balance import Cluster, solve, state_problem
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.plan import Plan
 
@@ -80,3 +81,47 @@ def test_mistakes_are_explained(command: Command, even: Path, plan: Path, words:
     done = command(*[{"PLAN": plan, "GRAPH": even}.get(word, word) for word in words])
     assert done.exit_code == 2, done.output
     assert says in " ".join(done.stderr.split())
+
+
+def test_a_latency_alone_is_refused(command: Command, graph: Path) -> None:
+    """As in solve: --latency alone must not turn a known bandwidth into an infinite one."""
+    command("solve", graph, "-d", 2, "--bandwidth", "1GB/s", "-m", 4, "--save", "result.json")
+    done = command("simulate", graph, "result.json", "--latency", "1us")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "bandwidth" in done.stderr
+
+
+def test_memory_is_that_of_the_problem(command: Command, graph: Path, devices: Path) -> None:
+    """Simulate counts state and buffers as the result's own timeline does."""
+    cost = CostGraph.load(graph)
+    problem = state_problem(
+        cost, Cluster.load(devices), microbatches=4, schedule="gpipe", state_factor=2.0, backend="torch"
+    )
+    result = solve(problem, threads=1)
+    result.save("result.json")
+    done = command("simulate", graph, "result.json", "--json")
+    assert done.exit_code == 0, done.stderr
+    peaks = [device["peak_memory"] for device in json.loads(done.stdout)["devices"]]
+    assert peaks == result.timeline().peak_memory.tolist()
+    assert peaks != result.timeline(backend="none").peak_memory.tolist()
+
+
+@pytest.mark.parametrize("parameters", [[1, 2], "ab", {"state_factor": "x"}, {"backend": 3}])
+def test_broken_parameters_are_a_bad_file(command: Command, graph: Path, parameters: Any) -> None:
+    """A result whose parameters are no such thing is a sentence that names the file, not an internal error."""
+    command("solve", graph, "-d", 2, "--bandwidth", "1GB/s", "-m", 4, "--save", "result.json")
+    data = json.loads(Path("result.json").read_text(encoding="utf-8"))
+    data["problem"]["parameters"] = parameters
+    Path("result.json").write_text(json.dumps(data), encoding="utf-8")
+    done = command("simulate", graph, "result.json")
+    assert done.exit_code == 2
+    assert "result.json, " in done.stderr
+    assert "parameters" in done.stderr
+
+
+def test_a_plan_on_a_far_device(command: Command, even: Path) -> None:
+    """A plan that names device 1,000,000,000 does not make as many devices up."""
+    Plan.chain([0, 1, 2], devices=[0, 10**9], microbatches=4).save("far.json")
+    done = command("simulate", even, "far.json")
+    assert done.exit_code == 2
+    assert "--devices-file" in done.stderr

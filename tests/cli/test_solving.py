@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from balance import Comparison, Tensor, state_problem
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.plan import Plan
 
@@ -142,3 +147,71 @@ def test_solvers_agree(command: Command, graph: Path) -> None:
     table = command("compare", graph, "-d", 2, *LINK, "--solver", "threshold").stdout
     assert "threshold" in table
     assert "milp" not in table
+
+
+def test_compare_says_who_gave_no_answer(command: Command, tmp_path: Path) -> None:
+    """A solver that refuses is named on standard error with its reason; the others answer."""
+    large = tmp_path / "large.json"
+    CostGraph.chain([1.0 + i % 7 for i in range(400)]).save(large)
+    done = command("compare", large, "-d", 20, "--solver", "milp", "--solver", "threshold", "--json", "-q")
+    assert done.exit_code == 0, done.stderr
+    assert [result["solver"] for result in json.loads(done.stdout)] == ["threshold"]
+    assert done.stderr.startswith("milp: ")
+
+
+def test_compare_without_an_answer_failed(command: Command, graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When no solver gave an answer, that is no success."""
+    empty = Comparison(state_problem(CostGraph.load(graph), 2, bandwidth=1e9), (), {"milp": "failed"})
+    monkeypatch.setattr("balance.compare", lambda *given, **options: empty)
+    done = command("compare", graph, "-d", 2, *LINK, "--json")
+    assert (done.exit_code, json.loads(done.stdout)) == (1, [])
+    assert "milp: failed" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--save", "--plan"])
+@pytest.mark.parametrize(("target", "says"), [("nowhere/x.json", "does not exist"), (".", "is a folder")])
+def test_files_are_refused_before_the_search(
+    command: Command, graph: Path, monkeypatch: pytest.MonkeyPatch, option: str, target: str, says: str
+) -> None:
+    """A file that cannot be written is no reason to lose an answer: it is refused before the search."""
+    monkeypatch.setattr("balance.solve", lambda *given, **options: pytest.fail("searched"))
+    done = command("solve", graph, "-d", 2, *LINK, option, target)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert option in done.stderr
+    assert says in " ".join(done.stderr.split())
+
+
+def test_control_c_gives_what_is_known(tmp_path: Path) -> None:
+    """SIGINT in the middle of a solve: a whole JSON document with the bound, and the code that says so."""
+    path = tmp_path / "hard.json"
+    rng = np.random.default_rng(0)
+    CostGraph.chain(rng.uniform(1, 2, 90), bytes=rng.uniform(1, 2, 89)).save(path)
+    words = ["solve", path, "-d", 8, "--bandwidth", "1B/s", "--solver", "milp", "--threads", 1, "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "balance", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()  # the search is on its way
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=60)
+    found = json.loads(out)
+    assert "bound" in first
+    assert "Traceback" not in rest
+    assert found["stop_reason"] == "interrupted"
+    assert found["bound"] > 0
+    assert process.returncode == (130 if found["solution"] is None else 0)
+
+
+def test_parallel_regions_stay_whole_on_request(command: Command, tmp_path: Path) -> None:
+    """What the error about a graph that is no chain advises can be done here."""
+    path = tmp_path / "diamond.json"
+    ends = [(0, (1, 2)), (1, (3,)), (2, (3,))]
+    CostGraph(forward=[1.0, 2.0, 3.0, 4.0], tensors=[Tensor(source, targets, 0.0) for source, targets in ends]).save(
+        path
+    )
+    refused = command("solve", path, "-d", 2)
+    assert refused.exit_code == 2
+    assert "regions" in refused.stderr
+    done = command("solve", path, "-d", 2, "--regions", "whole", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["objective"] == 6.0

@@ -18,6 +18,8 @@ def extra(): return {"model": 1, "inputs": 2, "los_fn": 3}
 def short(): return {"model": 1}
 def wrong(): return 5
 def needs(argument): return argument
+def raises(): return [][0]
+def misuses(): return len(3)
 number = 3
 """
 
@@ -28,6 +30,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     name = f"workload_of_{request.node.name.split('[')[0]}"
     (tmp_path / f"{name}.py").write_text(_MODULE, encoding="utf-8")
     (tmp_path / f"{name}_broken.py").write_text("import no_such_package_anywhere\n", encoding="utf-8")
+    (tmp_path / f"{name}_wrong.py").write_text("def f(:\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
     return name
@@ -45,7 +48,9 @@ def test_mapping_and_tuple(module: str) -> None:
         ("extra", "did you mean 'loss_fn'"),
         ("short", "returns no 'inputs'"),
         ("wrong", "returned int"),
-        ("needs", "without arguments"),
+        ("needs", "without arguments; it needs argument"),
+        ("raises", "raised IndexError: list index"),
+        ("misuses", "raised TypeError: object of type 'int'"),
         ("number", "not a function"),
         ("maping", "did you mean 'mapping'"),
     ],
@@ -64,3 +69,9 @@ def test_missing_modules(module: str) -> None:
         load_workload(f"{module}_broken:f")
     with pytest.raises(OptionError, match="module:function"):
         load_workload("module.function")
+
+
+def test_a_module_that_cannot_be_imported(module: str) -> None:
+    """A fault in the user's file is told as theirs, not as an internal error."""
+    with pytest.raises(OptionError, match="cannot be imported: SyntaxError"):
+        load_workload(f"{module}_wrong:f")

@@ -202,3 +202,11 @@ def test_bad_options_are_named(options: dict[str, object]) -> None:
 def test_gap(objective: float | None, bound: float | None, gap: float) -> None:
     """(objective - bound) / objective, 0 when both are 0, infinite when unknown."""
     assert relative_gap(objective, bound) == gap
+
+
+def test_rounding_is_no_negative_gap() -> None:
+    """A bound that is above the incumbent by rounding is shown as a gap of 0."""
+    seen: list[Progress] = []
+    run = Run(on_progress=seen.append)
+    run.report(objective=1.0, bound=1.0 + 1e-15, solution="a plan")
+    assert [progress.gap for progress in seen] == [0.0]

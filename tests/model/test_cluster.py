@@ -240,3 +240,11 @@ def test_clusters_cannot_be_changed() -> None:
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 1
     assert latency[0, 0] == 0.0
+
+
+def test_networkx_links_may_leave_values_open() -> None:
+    """None is the default on a link, as it is in every other constructor."""
+    graph = nx.Graph()
+    graph.add_edge("a", "b", latency=None, bandwidth=2.0)
+    graph.add_edge("b", "c", latency=0.5, bandwidth=None)
+    assert Cluster.from_networkx(graph).link(0, 2) == Link(0.5, 2.0)

@@ -334,3 +334,10 @@ def test_a_million_unnamed_operators_are_cheap() -> None:
     assert graph.backward.strides == (0, 0, 0)
     assert graph.parameter_bytes.strides[-1] == 0
     assert graph.order[-1] == 999_999
+
+
+@pytest.mark.parametrize("absent", [-1.0, np.nan])
+def test_colocation_columns_of_floats_mark_absence_as_well(absent: float) -> None:
+    """Tables from other tools hold floats: -1 or nan is no label that operators could share."""
+    graph = CostGraph.chain([1.0, 1.0, 1.0, 1.0], colocation=np.array([absent, 3.0, absent, 3.0]))
+    assert graph.colocation.tolist() == [-1, 0, -1, 0]

@@ -173,3 +173,8 @@ def test_assignments_round_trip() -> None:
     for bad in ({"device": [0]}, {**answer.to_json(), "device": [-1]}, {**answer.to_json(), "x": 1}, []):
         with pytest.raises(FormatError):
             Assignment.from_json(bad)
+
+
+def test_chains_take_a_configuration() -> None:
+    """One column of the cost tables for all stages."""
+    assert [stage.configuration for stage in Plan.chain([0, 1, 3], configuration=2).stages] == [2, 2]

@@ -87,3 +87,11 @@ def test_violations_round_trip() -> None:
     assert Violation.from_json(data) == Violation("memory", "too much", operator=3, needed=2.0)
     with pytest.raises(FormatError, match="not a known field"):
         Violation.from_json({**data, "where": 1})
+
+
+@pytest.mark.parametrize("change", [{"rule": None}, {"message": 3}, {"operator": 1.5}, {"needed": "much"}])
+def test_malformed_violations_are_refused(change: dict[str, Any]) -> None:
+    """Fields are checked as everywhere else."""
+    written = Violation("memory", "too much", operator=1, needed=2.0).to_json()
+    with pytest.raises(FormatError, match=f"violation.{next(iter(change))}"):
+        Violation.from_json({**written, **change})

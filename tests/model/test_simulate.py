@@ -468,3 +468,11 @@ def test_measured_timelines_are_checked(columns: dict[str, Any], says: str) -> N
     assert timeline.start.tolist() == [0, 1]
     with pytest.raises(ScheduleError, match=says):
         Timeline(**{**good, **columns}, n_devices=2)
+
+
+def test_stray_devices_of_measured_actions_are_named() -> None:
+    """Below 0 as well as beyond the last."""
+    row = {"stage": [0, 0], "microbatch": [0, 0], "kind": [0, 1], "start": [0.0, 1.0], "end": [1.0, 2.0]}
+    for devices, stray in (([-1, 0], "-1"), ([0, 7], "7")):
+        with pytest.raises(ScheduleError, match=f"on device {stray}, but there are 2"):
+            Timeline(device=devices, n_devices=2, **row)
