@@ -439,8 +439,8 @@ class ChainProblem(Problem):
                 for s in range(1, stages):
                     a, b = int(devices[s - 1]), int(devices[s])
                     # Without a link every transfer has given seconds (checked when the problem is made).
-                    link = Link() if a == b or self.cluster.links == "none" else self.cluster.link(a, b)
-                    seconds = traffic.time_at(s, link) if a != b else np.zeros(2)
+                    ways = (Link(), Link()) if self.cluster.links == "none" else self.cluster.both_ways(a, b)
+                    seconds = traffic.time_at(s, ways) if a != b else np.zeros(2)
                     right[:, s - 1] = seconds
                     left[:, s] = seconds
         free = np.array([kind in self.free_kinds for kind in self.cluster.kinds])[self.cluster.kind[devices]]

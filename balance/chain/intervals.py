@@ -9,11 +9,10 @@ import numpy as np
 
 from balance.chain.pareto import sweep
 from balance.chain.reasons import reasons
-from balance.chain.tables import ChainTables
+from balance.chain.tables import ChainTables, Ways
 from balance.chain.threshold import shared_refusals
 from balance.limits import Run, StopReason
 from balance.problems.chain import ChainProblem
-from balance.problems.model.cluster import Link
 from balance.problems.model.plan import Plan
 from balance.registry import Outcome, Solver
 
@@ -125,7 +124,7 @@ class _Program:
         self.tables = tables
         self.run = run
         self.layers = 0
-        self._sides: dict[tuple[int, Link | None, Link | None], Any] = {}
+        self._sides: dict[tuple[int, Ways | None, Ways | None], Any] = {}
 
     def search(self, mode: int, most_f: float, most_b: float) -> tuple[float, Plan] | None:
         """Return the least largest load (total, forward or backward by `mode`) and its plan within the limits."""
@@ -145,7 +144,7 @@ class _Program:
 
     def _extend(
         self, device: int, after: Any, into: _State, mark: int, y: int, mode: int, limits: tuple[float, float],
-        left: Link | None = None, right: Link | None = None,
+        left: Ways | None = None, right: Ways | None = None,
     ) -> None:  # fmt: skip
         """Let `device` take the next stage, in front of the suffixes valued `after`."""
         key = (int(self.tables.device_class[device]), left, right)
@@ -171,8 +170,8 @@ class _Program:
             if self.run.should_stop():
                 return None
             state = self._empty()
-            left = cluster.link(d - 1, d) if uneven and d > 0 else None
-            right = cluster.link(d, d + 1) if uneven and d + 1 < p else None
+            left = cluster.both_ways(d - 1, d) if uneven and d > 0 else None
+            right = cluster.both_ways(d, d + 1) if uneven and d + 1 < p else None
             self._extend(d, ahead.value, state, 0, problem.flight(p - 1 - d), mode, (most_f, most_b), left, right)
             states.append(state)
             ahead = state
@@ -231,17 +230,17 @@ class _Program:
         return value, self.tables.plan(cuts, devices, flags)
 
     def _uneven_links(self, mode: int, most_f: float, most_b: float) -> tuple[float, Plan] | None:
-        """Any device may stay idle and links differ: the state names the device and the link from the one before."""
+        """Any device may stay idle and links differ: the state names the device and the links to the one before."""
         problem, n = self.tables.problem, self.tables.n
         cluster, p = problem.cluster, problem.cluster.n_devices
         depth = min(p, n) if self.tables.flight_matters else 1
         end = self._empty()
         end.value[-1] = 0.0
-        states: dict[tuple[int, int, Link | None], _State] = {}
+        states: dict[tuple[int, int, Ways | None], _State] = {}
         for d in range(p - 1, -1, -1):
             if self.run.should_stop():
                 return None
-            incoming: list[Link | None] = list(dict.fromkeys(cluster.link(e, d) for e in range(d)))
+            incoming: list[Ways | None] = list(dict.fromkeys(cluster.both_ways(e, d) for e in range(d)))
             for u in range(min(depth, p - d)):
                 y = problem.flight(u)
                 for left in [*incoming, None]:
@@ -249,10 +248,10 @@ class _Program:
                     if u == 0 or depth == 1:
                         self._extend(d, end.value, state, p, y, mode, (most_f, most_b), left)
                     for f in range(d + 1, p):
-                        link = cluster.link(d, f)
-                        follower = states.get((f, u if depth == 1 else u - 1, link))
+                        ways = cluster.both_ways(d, f)
+                        follower = states.get((f, u if depth == 1 else u - 1, ways))
                         if follower is not None:
-                            self._extend(d, follower.value, state, f, y, mode, (most_f, most_b), left, link)
+                            self._extend(d, follower.value, state, f, y, mode, (most_f, most_b), left, ways)
                     states[d, u, left] = state
         starts = [(state.value[0], key) for key, state in states.items() if key[2] is None]
         value, (d, u, left) = min(starts, key=lambda pair: (pair[0], pair[1][0], pair[1][1]))
@@ -267,6 +266,6 @@ class _Program:
             cuts.append(int(state.choice[i]))
             follower_device = int(state.source[i])
             if follower_device < p:
-                left = cluster.link(d, follower_device)
+                left = cluster.both_ways(d, follower_device)
                 d, u = follower_device, (u if depth == 1 else u - 1)
         return float(value), self.tables.plan(cuts, devices, flags)

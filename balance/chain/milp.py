@@ -15,7 +15,6 @@ from balance.chain.reasons import reasons
 from balance.chain.tables import ChainTables
 from balance.limits import Run, StopReason
 from balance.problems.chain import ChainProblem
-from balance.problems.model.cluster import LOCAL, Link
 from balance.problems.model.plan import Plan
 from balance.problems.model.tensors import IntArray
 from balance.problems.model.traffic import BACKWARD, FORWARD, charges
@@ -318,7 +317,7 @@ class _Builder:
         cluster = self.problem.cluster
         a = self.model.homes
         if cluster.links in ("uniform", "none"):
-            seconds = self.tables.boundary_seconds(LOCAL if self.groups == 1 else self.tables.uniform_link)
+            seconds = self.tables.boundary_seconds(self.tables.uniform_ways)
             if self.groups == 1:  # nothing leaves the one device
                 seconds = np.zeros((2, self.n + 1))
             for phase in (FORWARD, BACKWARD):
@@ -336,8 +335,9 @@ class _Builder:
                 for e in range(self.p):
                     if e == d and self.groups > 1:
                         continue
-                    link: Link = cluster.link(e, d)
-                    seconds = self.tables.boundary_seconds(link) if e != d else np.zeros((2, self.n + 1))
+                    seconds = self.tables.boundary_seconds(cluster.both_ways(e, d))
+                    if e == d:
+                        seconds = np.zeros((2, self.n + 1))
                     used = a[here, d] + a[before, e] - 1
                     for phase in (FORWARD, BACKWARD):
                         most = float(seconds[phase].max(initial=0.0))

@@ -15,6 +15,9 @@ from balance.problems.model.plan import Plan
 from balance.problems.model.tensors import FloatArray, IntArray
 from balance.problems.model.traffic import BACKWARD, FORWARD, Traffic, boundary_traffic, charges
 
+Ways = tuple[Link, Link]
+"""The link from one device to the next, and the one back."""
+
 DIRECT_LIMIT = 4_000  # items; the table of direct communication holds 4 N^2 numbers
 
 
@@ -154,9 +157,14 @@ class ChainTables:
         """Whether any device's memory is finite."""
         return bool(np.isfinite(self.problem.cluster.memory_bytes).any())
 
-    def boundary_seconds(self, link: Link) -> FloatArray:
-        """Return seconds per phase and boundary over `link`, shape (2, N + 1)."""
-        return self.traffic.time(link) if self.problem.communicates else np.zeros((2, self.n + 1))
+    def boundary_seconds(self, ways: Ways) -> FloatArray:
+        """Return seconds per phase and boundary over the links forth and back, shape (2, N + 1)."""
+        return self.traffic.time(ways) if self.problem.communicates else np.zeros((2, self.n + 1))
+
+    @property
+    def uniform_ways(self) -> Ways:
+        """The uniform link, forth and back."""
+        return self.uniform_link, self.uniform_link
 
     @property
     def uniform_link(self) -> Link:
@@ -167,15 +175,15 @@ class ChainTables:
         """Whether a device pays for communication."""
         return self.problem.cluster.device(device).kind not in self.problem.free_kinds
 
-    def sides(self, device: int, left: Link | None = None, right: Link | None = None) -> tuple[FloatArray, FloatArray]:
+    def sides(self, device: int, left: Ways | None = None, right: Ways | None = None) -> tuple[FloatArray, FloatArray]:
         """Return the boundary seconds that `device` pays at its left and right side, shapes (2, N + 1)."""
         if not self.pays(device):
             free = np.zeros((2, self.n + 1))
             if self.problem.routing == "direct" and self.spans:
                 free[0, 0] = -1.0  # the kernels do not read boundaries then, only this mark that transfers are free
             return free, np.zeros((2, self.n + 1))
-        first = self.boundary_seconds(left or self.uniform_link)
-        return first, first if right is left else self.boundary_seconds(right or self.uniform_link)
+        first = self.boundary_seconds(left or self.uniform_ways)
+        return first, first if right is left else self.boundary_seconds(right or self.uniform_ways)
 
     @cached_property
     def flights(self) -> IntArray:

@@ -383,6 +383,10 @@ class Cluster:
             return self.intra
         return self.inter
 
+    def both_ways(self, a: int, b: int) -> tuple[Link, Link]:
+        """Return the link from device `a` to device `b` and the one back, which gradients take."""
+        return self.link(a, b), self.link(b, a)
+
     def transfer_seconds(self, a: int, b: int, size: float) -> float:
         """Return the time to move `size` bytes from device `a` to device `b`."""
         return 0.0 if a == b or size <= 0 else self.link(a, b).seconds(size)

@@ -175,10 +175,9 @@ def hops(plan: Plan, cluster: Cluster, traffic: Traffic, home: IntArray, *, trai
                 continue
             devices = (plan.stages[ends[0]].devices, plan.stages[ends[1]].devices)
             ways = [(a, c) for a in devices[0] for c in devices[1] if a != c]
-            if traffic.messages[phase, b]:
-                seconds[phase, b] = max(float(traffic.time_at(b, cluster.link(a, c))[phase]) for a, c in ways)
-            else:  # timed by given seconds alone: no link has to be known
-                seconds[phase, b] = float(traffic.time_at(b, Link())[phase])
+            # Timed by given seconds alone, no link has to be known.
+            used = {cluster.link(a, c) for a, c in ways} if traffic.messages[phase, b] else {Link()}
+            seconds[phase, b] = max(float(traffic.time_at(b, (one, one))[phase]) for one in used)
             size[phase, b] = traffic.bytes[phase, b]
             slot[phase, b], flows = flows, flows + 1
             link[phase, b] = links.setdefault(way, len(links))

@@ -40,17 +40,24 @@ class Traffic:
     linked_bytes: FloatArray
     seconds: FloatArray
 
-    def time(self, link: Link) -> FloatArray:
-        """Return seconds per boundary and phase over `link`, shape (2, parts + 1)."""
-        return self.messages * link.latency + self.linked_bytes / link.bandwidth + self.seconds
+    def time(self, ways: tuple[Link, Link]) -> FloatArray:
+        """Return seconds per phase and boundary over the links forth and back, shape (2, parts + 1)."""
+        latency, bandwidth = _columns(ways)
+        return self.messages * latency[:, None] + self.linked_bytes / bandwidth[:, None] + self.seconds
 
-    def time_at(self, boundary: int, link: Link) -> FloatArray:
-        """Return seconds per phase at one boundary over `link`, shape (2,)."""
+    def time_at(self, boundary: int, ways: tuple[Link, Link]) -> FloatArray:
+        """Return seconds per phase at one boundary over the links forth and back, shape (2,)."""
+        latency, bandwidth = _columns(ways)
         return np.asarray(
-            self.messages[:, boundary] * link.latency
-            + self.linked_bytes[:, boundary] / link.bandwidth
+            self.messages[:, boundary] * latency
+            + self.linked_bytes[:, boundary] / bandwidth
             + self.seconds[:, boundary]
         )
+
+
+def _columns(ways: tuple[Link, Link]) -> tuple[FloatArray, FloatArray]:
+    """Return latency and bandwidth per phase: gradients take the way back."""
+    return np.array([link.latency for link in ways]), np.array([link.bandwidth for link in ways])
 
 
 @dataclass(frozen=True, eq=False)

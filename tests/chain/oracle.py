@@ -75,8 +75,9 @@ def value(problem: ChainProblem, stages, devices, flags):
             if problem.routing == "adjacent":
                 for boundary in range(low + 1, high + 1):
                     a, b = devices[boundary - 1], devices[boundary]
-                    loads[a][phase][2] += cost(a, b)
-                    loads[b][phase][0] += cost(a, b)
+                    way = (a, b) if phase == 0 else (b, a)  # gradients go back
+                    loads[a][phase][2] += cost(*way)
+                    loads[b][phase][0] += cost(*way)
             else:
                 away = [r for r in sorted(readers) if devices[r] != devices[home]]
                 for r in away:

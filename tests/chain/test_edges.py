@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from balance import ProblemError, solve
+from balance import ProblemError, simulate, solve
 from balance.chain.pareto import sweep
 from balance.chain.reasons import reasons
 from balance.limits import Run
@@ -143,3 +143,20 @@ def test_a_graph_without_operators_is_no_problem():
     """There is no stage that could be made of nothing."""
     with pytest.raises(ProblemError, match="no operators"):
         ChainProblem(graph=CostGraph(forward=[]), cluster=Cluster.uniform(1))
+
+
+def test_gradients_take_the_way_back():
+    """Links that differ by direction: 1 s forth, 8 s back; evaluator, solvers and simulator agree."""
+    graph = CostGraph.chain([1.0, 1.0], backward=[1.0, 1.0], bytes=[8.0])
+    cluster = Cluster(
+        [Device("device"), Device("device")],
+        latency=np.zeros((2, 2)),
+        bandwidth=np.array([[np.inf, 8.0], [1.0, np.inf]]),
+    )
+    problem = ChainProblem(graph=graph, cluster=cluster, idle=False)
+    plan = Plan.chain([0, 1, 2], microbatches=1)
+    assert problem.evaluate(plan).objective == 1 + 1 + 1 + 8
+    for solver in ("intervals", "milp"):
+        assert solve(problem, solver=solver).objective == pytest.approx(11.0)
+    # One micro-batch: forward, 1 s over, forward, backward, 8 s back, backward.
+    assert simulate(plan, graph, cluster).step_time == 4 + 1 + 8
