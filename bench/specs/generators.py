@@ -20,8 +20,8 @@ def _build(state: State) -> CostGraph:
 
 
 def _is_large(state: State, graph: CostGraph) -> None:
-    least = state[1].get("layers", 126)  # a transformer has at least one operator a layer
-    assert graph.n_operators >= state[1].get("operators", least), graph.n_operators
+    asked: int = state[1].get("operators") or state[1].get("layers") or 126  # at least one operator a layer
+    assert graph.n_operators >= asked, graph.n_operators
     # Operators that nobody reads have no tensor: in a random DAG every fifth one, in a chain the last.
     assert graph.n_tensors > graph.n_operators // 2, graph.n_tensors
 
