@@ -11,6 +11,7 @@ from typing import Any, Never
 from balance.answer import answer
 from balance.limits import OnProgress, Run
 from balance.problems.model.errors import OptionError
+from balance.problems.model.fields import nearest
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.problem import Evaluation, Problem
 from balance.question import Devices, Question, pose, refuse_unknown
@@ -19,10 +20,11 @@ from balance.result import Result
 from balance.status import is_closed
 
 _PARAMETERS = (
-    "backend", "chunks", "configuration", "device_order", "free_kinds", "idle", "in_flight", "microbatches", "overlap",
-    "recompute", "regions", "routing", "schedule", "send", "state_factor",
+    "backend", "charge", "chunks", "configuration", "contiguity", "device_order", "free_kinds", "idle", "in_flight",
+    "leaves", "max_stages", "microbatches", "overflow_bandwidth", "overlap", "recompute", "regions", "routing",
+    "schedule", "send", "state_factor",
 )  # fmt: skip
-_QUESTION = ("devices", "objective", "bandwidth", "latency", *_PARAMETERS)
+_QUESTION = ("devices", "objective", "bandwidth", "latency", "preset", *_PARAMETERS)
 _SEARCH = ("solver", "time_limit", "gap", "seed", "threads", "incumbent", "on_progress", "node_limit")
 
 
@@ -57,6 +59,12 @@ def solve(
     backend: str | None = None,
     configuration: int | None = None,
     regions: str | None = None,
+    contiguity: str | None = None,
+    charge: str | None = None,
+    leaves: str | None = None,
+    max_stages: int | None = None,
+    overflow_bandwidth: float | None = None,
+    preset: str | None = None,
     **unknown: Never,
 ) -> Result:
     """Split a graph over devices, and prove how good the split is.
@@ -99,6 +107,12 @@ def solve(
         problem's.
     free_kinds, in_flight, chunks, backend, configuration, regions
         As those above.
+    contiguity, charge, leaves, max_stages, overflow_bandwidth
+        Parameters of `balance.problems.cut.CutProblem`, which answers for graphs that are no chains, and for chains
+        where one of these is given.
+    preset
+        A published cost model, such as ``"device-placement-2020"`` or ``"mtpp"``: a problem and its parameters. The
+        options above change single ones.
     **unknown
         Nothing: a name that is not listed here raises.
 
@@ -129,7 +143,13 @@ def solve(
     refuse_unknown(unknown, (*_QUESTION, *_SEARCH), "solve")
     run = Run(time_limit, gap, seed, threads, None, on_progress, node_limit)
     problem, notes = pose(
-        what, devices, objective=objective, bandwidth=bandwidth, latency=latency, parameters=parameters
+        what,
+        devices,
+        objective=objective,
+        bandwidth=bandwidth,
+        latency=latency,
+        parameters=parameters,
+        preset=preset,
     )
     return answer(problem, run, solver, incumbent, notes)
 
@@ -157,6 +177,12 @@ def state_problem(
     backend: str | None = None,
     configuration: int | None = None,
     regions: str | None = None,
+    contiguity: str | None = None,
+    charge: str | None = None,
+    leaves: str | None = None,
+    max_stages: int | None = None,
+    overflow_bandwidth: float | None = None,
+    preset: str | None = None,
     **unknown: Never,
 ) -> Problem:
     """Return the problem that `solve` would answer, for other questions about it; the options are those of `solve`.
@@ -170,16 +196,37 @@ def state_problem(
     """
     parameters = {name: value for name, value in locals().items() if name in _PARAMETERS}
     refuse_unknown(unknown, _QUESTION, "state_problem")
-    return pose(what, devices, objective=objective, bandwidth=bandwidth, latency=latency, parameters=parameters)[0]
+    problem, _ = pose(
+        what,
+        devices,
+        objective=objective,
+        bandwidth=bandwidth,
+        latency=latency,
+        parameters=parameters,
+        preset=preset,
+    )
+    return problem
 
 
-def lower_bounds(what: Question, /, devices: Devices | None = None, **unknown: Never) -> dict[str, float]:
-    """Return every named lower bound that applies to a problem, the largest first, without solving.
+def lower_bounds(
+    what: Question,
+    /,
+    devices: Devices | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    time_limit: float | None = None,
+    **unknown: Never,
+) -> dict[str, float]:
+    """Return named lower bounds that apply to a problem, the largest first, without solving.
 
     Parameters
     ----------
     what, devices
         As in `solve`; for other options of the question, hand over a `Problem`.
+    names
+        Bounds to compute, in any order; `balance.registry.list_bounds` knows them. Default: those that are cheap.
+    time_limit
+        Seconds for each of the expensive ones, which return what they have proved by then; default: their own.
     **unknown
         Nothing: a name that is not listed here raises.
 
@@ -188,17 +235,32 @@ def lower_bounds(what: Question, /, devices: Devices | None = None, **unknown: N
     dict
         Value by name; infinity where a bound proves that there is no solution.
 
+    Raises
+    ------
+    OptionError
+        If there is no bound of a name.
+
     Examples
     --------
     >>> from balance import CostGraph, lower_bounds
     >>> {name: round(value, 6) for name, value in lower_bounds(CostGraph.chain([3.0, 1.0, 2.0]), 2).items()}["average"]
     3.0
     """
-    refuse_unknown(unknown, ("devices",), "lower_bounds")
+    refuse_unknown(unknown, ("devices", "names", "time_limit"), "lower_bounds")
     problem, _ = pose(what, devices, objective=None, bandwidth=None, latency=None, parameters={})
-    values = {bound.name: bound(problem) for bound in list_bounds(problem)}
-    known = {name: value for name, value in values.items() if value > -math.inf}
-    return dict(sorted(known.items(), key=lambda item: (-item[1], item[0])))
+    known = {bound.name: bound for bound in list_bounds(problem)}
+    names = (names,) if isinstance(names, str) else names
+    for name in names or ():
+        if name not in known:
+            raise OptionError(f"problem {problem.name!r} has no bound {name!r}{nearest(name, known)}", option="names")
+    chosen = [bound for bound in known.values() if (bound.is_cheap if names is None else bound.name in names)]
+    values = {bound.name: bound(problem, None if time_limit is None else Run(time_limit)) for bound in chosen}
+    return dict(
+        sorted(
+            ((name, value) for name, value in values.items() if value > -math.inf),
+            key=lambda item: (-item[1], item[0]),
+        )
+    )
 
 
 # -- checking --------------------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ def pose(
     bandwidth: float | None,
     latency: float | None,
     parameters: Mapping[str, Any],
+    preset: str | None = None,
 ) -> tuple[Problem, tuple[str, ...]]:
     """Return the problem that is asked, and what its reader should know.
 
@@ -64,6 +65,8 @@ def pose(
         Of a link between any two devices.
     parameters
         Parameters of the problem by name; None values are left to the instance or to the default.
+    preset
+        A published cost model that some problem knows; None: the instance's own, if it has one.
 
     Raises
     ------
@@ -74,7 +77,8 @@ def pose(
     if isinstance(given.get("free_kinds"), str):  # one kind, not its letters
         given["free_kinds"] = (given["free_kinds"],)
     if isinstance(what, Problem):
-        extra = {"devices": devices, "objective": objective, "bandwidth": bandwidth, "latency": latency, **given}
+        extra = {"devices": devices, "objective": objective, "bandwidth": bandwidth, "latency": latency}
+        extra |= {"preset": preset, **given}
         for key, value in extra.items():
             if value is not None:
                 raise OptionError(
@@ -87,10 +91,13 @@ def pose(
     own = inherited.pop("objective", None)
     asked = objective if objective is not None else own if own is not None else "bottleneck"
     cluster = _cluster(instance, devices, bandwidth, latency)
+    meant = _preset(preset, instance)
+    if meant is not None:
+        inherited = {**meant.presets[preset or str(instance.preset)], **({} if preset else inherited)}
     notes = list(instance.notes)
     if devices is None and instance.preset:
         notes.append(f"devices and parameters are those of preset {instance.preset!r}")
-    problem, unused = _state(asked, instance.graph, cluster, given, inherited)
+    problem, unused = _state(asked, instance.graph, cluster, given, inherited, meant)
     notes.extend(
         f"problem {problem.name!r} has no parameter {key!r}; the instance's value is left out" for key in unused
     )
@@ -172,8 +179,25 @@ def _equal_devices(instance: Instance, count: int) -> Cluster:
     return Cluster.uniform(count, kind=kinds[0], latency=link.latency, bandwidth=link.bandwidth)
 
 
+def _preset(name: str | None, instance: Instance) -> type[Problem] | None:
+    """Return the problem whose preset is meant, None without one."""
+    from balance.registry import list_problems
+
+    known = {key: kind for kind in list_problems() for key in kind.presets}
+    if name is None:
+        return known.get(instance.preset or "")  # what only says where a file comes from is no preset of a problem
+    if name not in known:
+        raise OptionError(f"there is no preset {name!r}{nearest(str(name), known)}", option="preset")
+    return known[name]
+
+
 def _state(
-    objective: str, graph: CostGraph, cluster: Cluster, given: Mapping[str, Any], inherited: Mapping[str, Any]
+    objective: str,
+    graph: CostGraph,
+    cluster: Cluster,
+    given: Mapping[str, Any],
+    inherited: Mapping[str, Any],
+    meant: type[Problem] | None,
 ) -> tuple[Problem, list[str]]:
     """Return the problem behind an objective, and the instance's parameters that it does not have."""
     from balance.registry import list_problems
@@ -184,6 +208,13 @@ def _state(
         )
     registered = {kind.name: kind for kind in list_problems()}
     able = [registered[name] for name in OBJECTIVES[objective] if name in registered]
+    if meant is not None:
+        if meant not in able:
+            raise OptionError(
+                f"the preset is one of problem {meant.name!r}, which does not answer objective {objective!r}",
+                option="preset",
+            )
+        able = [meant]
     if not able:
         answered = [key for key, names in OBJECTIVES.items() if any(name in registered for name in names)]
         raise ProblemError(
@@ -191,6 +222,7 @@ def _state(
             f"have; it answers {', '.join(answered)}",
             objective=objective,
         )
+    before = ""
     for kind in able:
         known = kind.parameters()
         values = {"objective": objective} if "objective" in known else {}
@@ -202,10 +234,13 @@ def _state(
                     f"problem {kind.name!r} has no parameter {unfit!r}{nearest(unfit, known)}", option=unfit
                 )
             problem = kind(graph=graph, cluster=cluster, **{**values, **given})
-        except (LinearisationError, OptionError):
-            if kind is able[-1]:
+        except (LinearisationError, OptionError) as error:
+            if kind is not able[-1]:
+                before = f" (problem {kind.name!r} does not apply: {error})"
+                continue
+            if not before:
                 raise
-            continue
+            raise type(error)(f"{error}{before}") from error
         except TypeError as error:
             raise ProblemError(f"problem {kind.name!r} cannot be stated: {error}") from error
         return problem, [key for key in inherited if key not in known]

@@ -314,7 +314,7 @@ class Result:
         status = Status(top.choice("status", [s.value for s in Status]))
         stored = top.take("solution", None)
         try:
-            solution = None if stored is None else kind.solution_type.from_json(stored)  # type: ignore[attr-defined]
+            solution = None if stored is None else problem.solution_from_json(stored)
         except FormatError as error:
             where = f"solution.{error.field}" if error.field else "solution"
             raise FormatError(error.reason, field=where, **error.facts) from None

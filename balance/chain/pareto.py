@@ -13,7 +13,13 @@ Found = TypeVar("Found")
 Search = Callable[[int, float, float], tuple[float, Found] | None]
 
 
-def sweep(search: Search[Found], run: Run) -> tuple[float, float, Found] | None:
+def _next_below(value: float) -> float:
+    return float(np.nextafter(value, -np.inf))
+
+
+def sweep(
+    search: Search[Found], run: Run, below: Callable[[float], float] = _next_below
+) -> tuple[float, float, Found] | None:
     """Walk the Pareto front of (largest forward load, largest backward load) and return its least sum.
 
     Parameters
@@ -24,6 +30,8 @@ def sweep(search: Search[Found], run: Run) -> tuple[float, float, Found] | None:
         `run` stopped it.
     run
         Asked whether to stop.
+    below
+        The largest value below a load; by default the next floating-point number.
 
     Returns
     -------
@@ -50,7 +58,7 @@ def sweep(search: Search[Found], run: Run) -> tuple[float, float, Found] | None:
             break  # cut short as well, since the division behind `first` is one
         if best is None or first[0] + second[0] < best[0]:
             best = (first[0] + second[0], second[1])
-        most_backward = float(np.nextafter(second[0], -np.inf))
+        most_backward = below(second[0])
     if best is None:
         return None
     return best[0], min(best[0], forward_floor + least_backward[0]), best[1]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from balance.problems.model.contraction import contract
 from balance.problems.model.errors import LinearisationError
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.tensors import IntArray
-from balance.problems.model.topology import renumber, strong_components, topological_order
 
 REGIONS = ("refuse", "whole")
 
@@ -73,28 +73,16 @@ def linearise(graph: CostGraph, regions: str = "refuse") -> Linearisation:
     LinearisationError
         If the graph has parallel branches and `regions` is ``"refuse"``; it names two operators without an order.
     """
-    n = graph.n_operators
-    label = _classes(graph)
-    count = int(label.max()) + 1 if n else 0
-    source, target = _order_edges(graph, label)
-    order = topological_order(count, source, target)
-    if order is None:
-        component = strong_components(count, source, target)
-        label, count = renumber(component[label]), int(component.max()) + 1
-        source, target = _order_edges(graph, label)
-        order = topological_order(count, source, target)
-        assert order is not None  # the quotient by strong components is acyclic
-    rank = np.empty(count, dtype=np.int64)
-    rank[order] = np.arange(count)
-    a, b = rank[source], rank[target]
+    blocks = contract(graph)
+    rank, count, a, b = blocks.block, blocks.n_blocks, blocks.source, blocks.target
     joined = np.zeros(max(count, 1), dtype=bool)
     joined[a[b == a + 1]] = True
     open_steps = np.flatnonzero(~joined[: max(count - 1, 0)])
     if not len(open_steps):
-        return Linearisation(rank[label], count, True, 0)
+        return Linearisation(rank, count, True, 0)
     if regions == "refuse":
         first = int(open_steps[0])
-        u, v = (graph.label(int(np.argmax(rank[label] == place))) for place in (first, first + 1))
+        u, v = (graph.label(int(np.argmax(rank == place))) for place in (first, first + 1))
         raise LinearisationError(
             f"the graph is not a chain: neither of the operators {u} and {v} comes before the other "
             f"({len(open_steps)} such neighbours). Keep its parallel regions whole (regions='whole') or ask for "
@@ -103,35 +91,7 @@ def linearise(graph: CostGraph, regions: str = "refuse") -> Linearisation:
         )
     block = _whole_regions(count, a, b)
     items = int(block.max()) + 1
-    return Linearisation(block[rank[label]], items, False, int((np.bincount(block) > 1).sum()))
-
-
-def _classes(graph: CostGraph) -> IntArray:
-    """Return the colocation class of each operator, numbered by first member."""
-    n = graph.n_operators
-    if not bool((graph.colocation >= 0).any()):
-        return np.arange(n, dtype=np.int64)
-    alone = graph.colocation < 0
-    offset = int(graph.colocation.max()) + 1
-    return renumber(np.where(alone, offset + np.arange(n), graph.colocation))
-
-
-def _order_edges(graph: CostGraph, label: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the edges between classes that a plan must not reverse."""
-    source, target = graph.tensors.edge_producer, graph.tensors.consumers
-    if graph.style == "operators":
-        late = graph.is_backward
-        mated = np.zeros(int(label.max()) + 1, dtype=bool)
-        mated[label[~late]] = True
-        forward = ~late[source] & ~late[target]
-        # Backward edges run against the pipeline; with an orphan at one end they are all that places it.
-        orphan = late[source] & late[target] & ~(mated[label[source]] & mated[label[target]])
-        ends = label[np.concatenate((source[forward], target[orphan]))]
-        heads = label[np.concatenate((target[forward], source[orphan]))]
-    else:
-        ends, heads = label[source], label[target]
-    proper = ends != heads
-    return ends[proper], heads[proper]
+    return Linearisation(block[rank], items, False, int((np.bincount(block) > 1).sum()))
 
 
 def _whole_regions(count: int, source: IntArray, target: IntArray) -> IntArray:

@@ -110,6 +110,8 @@ class Problem:
     name: ClassVar[str]
     solution_type: ClassVar[type]
     objective_unit: ClassVar[str] = "s"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Published cost models by name: values of parameters."""
 
     graph: CostGraph
     cluster: Cluster
@@ -122,6 +124,16 @@ class Problem:
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
         """Return the parameters beside graph and cluster, by name."""
         return {f.name: f for f in dataclasses.fields(cls) if f.name not in ("graph", "cluster")}
+
+    def solution_from_json(self, data: Any) -> Any:
+        """Build a solution from what its `to_json` returned.
+
+        Raises
+        ------
+        FormatError
+            If a field is missing, unknown or malformed.
+        """
+        return self.solution_type.from_json(data)  # type: ignore[attr-defined]
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary: name, the graph's hash, cluster and parameters."""

@@ -87,8 +87,18 @@ class Charges:
         return self.messages * link.latency + self.linked_bytes / link.bandwidth + self.seconds
 
 
-def charges(graph: CostGraph, part: IntArray) -> Charges:
-    """Return the charges of all tensors when operator v lies in part ``part[v]``."""
+def charges(graph: CostGraph, part: IntArray, *, training: bool = True) -> Charges:
+    """Return the charges of all tensors when operator v lies in part ``part[v]``.
+
+    Parameters
+    ----------
+    graph
+        The cost graph.
+    part
+        Part of each operator, shape (n,).
+    training
+        Whether there is a backward pass; without one the backward phase carries nothing.
+    """
     tensors = graph.tensors
     home = part[tensors.producer]
     if len(tensors):
@@ -116,7 +126,7 @@ def charges(graph: CostGraph, part: IntArray) -> Charges:
             phases = [(BACKWARD, None)]
         else:
             phases = [(FORWARD, None)] if late is None else [(FORWARD, ~late), (BACKWARD, late)]
-        for phase, mask in phases:
+        for phase, mask in phases if training else phases[: 0 if gradient else 1]:
             chosen: NDArray[np.float64] | float = 1.0 if mask is None else mask.astype(np.float64)
             size[phase] += sizes * chosen
             linked[phase] += untimed * chosen
@@ -125,7 +135,7 @@ def charges(graph: CostGraph, part: IntArray) -> Charges:
     return Charges(low, high, home, count, size, linked, given)
 
 
-def boundary_traffic(graph: CostGraph, part: IntArray, parts: int) -> Traffic:
+def boundary_traffic(graph: CostGraph, part: IntArray, parts: int, *, training: bool = True) -> Traffic:
     """Return what crosses each boundary when every tensor passes through all parts between its ends.
 
     Parameters
@@ -136,13 +146,15 @@ def boundary_traffic(graph: CostGraph, part: IntArray, parts: int) -> Traffic:
         Part of each operator, shape (n,).
     parts
         Number of parts.
+    training
+        Whether there is a backward pass; without one the backward phase carries nothing.
 
     Returns
     -------
     Traffic
         Boundaries 0 and `parts` are the ends and carry nothing.
     """
-    cost = charges(graph, part)
+    cost = charges(graph, part, training=training)
     crossing = cost.high > cost.low
     enter, leave = cost.low[crossing] + 1, cost.high[crossing] + 1
 
@@ -161,7 +173,14 @@ def boundary_traffic(graph: CostGraph, part: IntArray, parts: int) -> Traffic:
 
 
 def direct_traffic(
-    graph: CostGraph, part: IntArray, parts: int, link: Link, *, once: bool, device: IntArray | None = None
+    graph: CostGraph,
+    part: IntArray,
+    parts: int,
+    link: Link,
+    *,
+    once: bool,
+    device: IntArray | None = None,
+    training: bool = True,
 ) -> tuple[FloatArray, FloatArray]:
     """Return what each part receives and sends when tensors go straight from producer to reading parts.
 
@@ -176,6 +195,8 @@ def direct_traffic(
         Gradients take the same ways back and are charged alike.
     device
         Device of each part, shape (parts,); what stays on a device is free. None: all different.
+    training
+        As in `boundary_traffic`.
 
     Returns
     -------
@@ -183,7 +204,7 @@ def direct_traffic(
         Seconds per phase and part, shape (2, parts). "Received" is charged to reading parts, "sent" to the producer's.
     """
     tensors = graph.tensors
-    cost = charges(graph, part)
+    cost = charges(graph, part, training=training)
     seconds = cost.time(link)
     rows, readers = tensors.edge_tensor, part[tensors.consumers]
     place = np.arange(parts) if device is None else device
@@ -197,4 +218,31 @@ def direct_traffic(
     for phase in (FORWARD, BACKWARD):
         received[phase] = np.bincount(to, seconds[phase][receiving], parts)
         sent[phase] = np.bincount(cost.producer, seconds[phase] * ways, parts)
+    return received, sent
+
+
+def edge_traffic(graph: CostGraph, part: IntArray, parts: int, link: Link) -> tuple[FloatArray, FloatArray]:
+    """Return what each part receives and sends when every reader of a tensor gets a copy of its own.
+
+    Parameters
+    ----------
+    graph, part, parts
+        As in `boundary_traffic`.
+    link
+        The same link between any two parts.
+
+    Returns
+    -------
+    received, sent : numpy.ndarray
+        Seconds per phase and part, shape (2, parts). "Received" is charged to reading parts, "sent" to the producer's.
+    """
+    tensors = graph.tensors
+    cost = charges(graph, part)
+    seconds = cost.time(link)
+    rows, readers = tensors.edge_tensor, part[tensors.consumers]
+    away = readers != cost.producer[rows]
+    received, sent = np.zeros((2, parts)), np.zeros((2, parts))
+    for phase in (FORWARD, BACKWARD):
+        received[phase] = np.bincount(readers[away], seconds[phase][rows[away]], parts)
+        sent[phase] = np.bincount(cost.producer[rows[away]], seconds[phase][rows[away]], parts)
     return received, sent
