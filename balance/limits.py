@@ -145,6 +145,7 @@ class Run:
             raise OptionError(f"on_progress must be a function of one argument, got {on_progress!r}")
         self.incumbent = incumbent
         self.solver = ""
+        self.alone = True  # whether no other solver is still to come; a heuristic without end then uses all the time
         self.failure: BaseException | None = None
         self._on_progress = on_progress
         self._start = time.perf_counter()

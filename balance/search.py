@@ -127,6 +127,7 @@ class Search:
         for solver in solvers:
             if self.run.should_stop() or self._answered():
                 return
+            self.run.alone = solver is solvers[-1]
             self._run_solver(solver)
             if self.infeasible or (solver.exact and self.last is StopReason.finished):
                 return
@@ -142,6 +143,8 @@ class Search:
         began = time.perf_counter()
         self.run.solver = "bounds"
         for bound in list_bounds(self.problem):
+            if not bound.is_cheap:
+                continue
             if self.run.should_stop():
                 break
             try:
