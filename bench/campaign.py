@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import balance
-from balance.bench.journal import Journal
+from balance.bench.journal import SCHEMA, VERSION, Journal
 from balance.bench.provenance import provenance, versions
 
-SCHEMA = "dnn-balance/bench-row"
-VERSION = 1
 START_ALLOWANCE = 60.0  # seconds for a fresh interpreter, compiled kernels and reading the instance
 _TAIL = 2_000  # characters of a dead process's last words that are kept
 
@@ -67,12 +65,12 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Identity of the cell: two rows with the same key and the same version of this package are the same run."""
+        """Identity of the cell: two rows with the same key, made by the same code, are the same run."""
         parts = [self.kind, self.name]
         if self.kind == "solve":
             parts += [str(self.problem), str(self.solver), f"seed={self.seed}"]
         for name, value in self.options.items():
-            parts.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
+            parts.append(f"{name}={_short(value)}")
         return " ".join(parts)
 
     @property
@@ -103,6 +101,8 @@ class Tally:
     run, skipped, failed, missed
         Cells run now; already in the journal; that failed or were killed, and targets missed, among the rows of this
         campaign's cells, old or new.
+    changed
+        Cells among those run now that the journal held already, but from other code.
     repaired
         Bytes of a torn last line that were cut off before the start.
     rows
@@ -113,6 +113,7 @@ class Tally:
     skipped: int = 0
     failed: int = 0
     missed: int = 0
+    changed: int = 0
     repaired: int = 0
     rows: list[Row] = field(default_factory=list)
 
@@ -127,6 +128,9 @@ def run_campaign(
     retry_failed: bool = False,
 ) -> Tally:
     """Run every cell that the journal at `path` does not hold yet.
+
+    A row counts for a cell only if it was made by the code of now (`balance.bench.provenance.code`) with the same
+    versions of what it needs; where anything was changed since, the cell runs again. The older row stays.
 
     Parameters
     ----------
@@ -145,18 +149,26 @@ def run_campaign(
     ------
     OptionError
         If the journal cannot be written, or another campaign writes it.
+    FormatError
+        If the file holds something else than rows of campaigns.
     """
     tally = Tally()
     version = versions().get("dnn-balance", "")
     with Journal(path) as journal:
         tally.repaired = journal.repaired
-        done = {(row.get("key"), row.get("version")): row for row in journal.rows()}
-        origin = provenance()
+        done: dict[tuple[str, str], Row] = {}
+        for old in journal.rows():
+            done[old["key"], _maker(old["provenance"])] = old
+        before = {key for key, _ in done}
         for cell in cells:
-            row = done.get((cell.key, version))
+            # Asked again for every cell: the files may be edited, and the machine be busier, while a campaign runs.
+            origin = provenance()
+            identity = cell.key, _maker(origin)
+            row = done.get(identity)
             if row is not None and not (retry_failed and row["status"] in ("failed", "killed")):
                 tally.skipped += 1
             else:
+                tally.changed += row is None and cell.key in before
                 if on_start is not None:
                     on_start(cell)
                 row = {
@@ -169,7 +181,7 @@ def run_campaign(
                     "provenance": origin,
                 }
                 journal.append(row)
-                done[cell.key, version] = row
+                done[identity] = row
                 tally.run += 1
                 if on_row is not None:
                     on_row(row)
@@ -264,6 +276,17 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     except (AttributeError, ProcessLookupError, PermissionError):
         process.kill()
     process.wait()
+
+
+def _maker(origin: Mapping[str, Any]) -> str:
+    """Return what two rows of one cell must share to be the same run."""
+    return json.dumps([origin.get("code"), origin.get("versions")], sort_keys=True)
+
+
+def _short(value: Any) -> str:
+    """Return a value as text; a whole number of seconds without its fraction, every other number in full."""
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)
 
 
 def _death(code: int, last: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
 import threading
 import traceback
@@ -57,6 +58,7 @@ def _solve(cell: Cell) -> dict[str, Any]:
         "objective": _finite(result.objective),
         "bound": _finite(result.bound),
         "gap": _finite(result.gap),
+        "unit": problem.objective_unit,
         "bound_name": result.bound_name,
         "seconds": result.seconds,
         "graph": problem.graph.hash,
@@ -75,19 +77,28 @@ def _where(error: BaseException) -> str:
     return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
 
-def _end_with_parent() -> None:
-    """Wait for the end of the parent's pipe and leave at once: an orphan would disturb the next campaign."""
+def _end_with_parent(folder: str) -> None:
+    """Wait for the end of the parent's pipe and leave at once: an orphan would disturb the next campaign.
+
+    The temporary folder goes too, since the parent that made it no longer can remove it.
+    """
     # Below the buffered reader, whose lock a thread must not hold while the interpreter shuts down.
     while os.read(0, 4096):
         pass
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
 def main() -> None:
     """Read the cell from the first line of standard input, write the answer to the file named by the argument."""
     cell = Cell(**json.loads(sys.stdin.buffer.readline()))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=[os.path.dirname(sys.argv[1])], daemon=True).start()
     write_text(sys.argv[1], json.dumps(answer(cell), allow_nan=False))
+    # The answer is complete. What libraries do while an interpreter shuts down takes time, may hang, and would run
+    # without the thread that looks after the parent.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

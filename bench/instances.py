@@ -72,7 +72,8 @@ class BenchInstance:
         if instance.cluster is None:
             return None
         known = kinds[name].parameters()
-        inherited = {key: value for key, value in instance.parameters.items() if key in known}
+        preset = kinds[name].presets.get(instance.preset or "", {})
+        inherited = {key: value for key, value in {**preset, **instance.parameters}.items() if key in known}
         try:
             return kinds[name](graph=instance.graph, cluster=instance.cluster, **{**inherited, **given})
         except ProblemError:

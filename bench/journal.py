@@ -11,6 +11,9 @@ from typing import IO, Any
 
 from balance.problems.model.errors import FormatError, OptionError
 
+SCHEMA = "dnn-balance/bench-row"
+VERSION = 1
+
 
 class Journal:
     """Rows in a file; used as a context manager by the one writer.
@@ -37,7 +40,7 @@ class Journal:
             raise OptionError(f"{self.path} cannot be written: {error.strerror or error}") from None
         try:
             _lock(file, self.path)
-            self.repaired = _repair(file)
+            self.repaired = _repair(file, self.path)
         except BaseException:
             file.close()
             raise
@@ -74,7 +77,7 @@ class Journal:
         Raises
         ------
         FormatError
-            If a line that is not the last one is broken: such a file was edited, not torn.
+            If a line that is not the last one is broken (such a file was edited, not torn), or is no row of a campaign.
         """
         try:
             lines = self.path.read_bytes().split(b"\n")
@@ -90,7 +93,47 @@ class Journal:
                 if number == len(lines):
                     return
                 raise FormatError("is not a row of a campaign", path=str(self.path), line=number)
-            yield row
+            yield check_row(row, str(self.path), number)
+
+
+def check_row(row: Mapping[str, Any], path: str | None = None, number: int | None = None) -> dict[str, Any]:
+    """Return a row read from a journal, if it is one that this release reads.
+
+    Parameters
+    ----------
+    row
+        What was read.
+    path, number
+        Where it stands, for the message.
+
+    Raises
+    ------
+    FormatError
+        If it is no row of a campaign, or was written by a release with rows of another form.
+    """
+    if row.get("schema") != SCHEMA:
+        raise FormatError("is not a row of a campaign", path=path, line=number, field="schema")
+    if row.get("schema_version") != VERSION:
+        raise FormatError(
+            f"is {row.get('schema_version')!r}; this release reads version {VERSION}: give another folder",
+            path=path,
+            line=number,
+            field="schema_version",
+        )
+    for field_name in ("key", "version", "kind", "name", "status"):
+        if not isinstance(row.get(field_name), str):
+            raise FormatError("expected a string", path=path, line=number, field=field_name)
+    failed = row["status"] in ("failed", "killed")
+    needed = {"provenance": True, "error": failed, "figure": row["kind"] == "measure" and not failed}
+    for field_name, must in needed.items():
+        value = row.get(field_name)
+        if not isinstance(value, Mapping) and (must or value is not None):
+            raise FormatError("expected an object", path=path, line=number, field=field_name)
+    figure = row.get("figure") or {}
+    for field_name in ("value", "unit", "limit", "met", "samples", "parameters"):
+        if needed["figure"] and field_name not in figure:
+            raise FormatError("is missing", path=path, line=number, field=f"figure.{field_name}")
+    return dict(row)
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -101,13 +144,22 @@ def _row(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def _repair(file: IO[bytes]) -> int:
-    """Complete or cut the last line; return the number of bytes cut off."""
+def _repair(file: IO[bytes], path: Path) -> int:
+    """Complete or cut the last line; return the number of bytes cut off.
+
+    Raises
+    ------
+    FormatError
+        If the last line is not the beginning of a row: nothing is cut off a file that is something else.
+    """
     file.seek(0)
     content = file.read()
     if not content or content.endswith(b"\n"):
         return 0
     start = content.rfind(b"\n") + 1
+    last = content[start:].strip(b"\0")  # a file system may leave zeros where a machine went down
+    if last[:2] != b'{"'[: len(last)]:
+        raise FormatError("does not end in a row of a campaign", path=str(path), line=content.count(b"\n") + 1)
     if _row(content[start:]) is not None:
         file.write(b"\n")
         file.flush()

@@ -1,13 +1,19 @@
-"""Bench room: where a row comes from: versions, machine, commit."""
+"""Bench room: where a row comes from: versions, machine, commit, code."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
 import subprocess
 from pathlib import Path
 from typing import Any
+
+import balance
+
+# Folders of the package that decide neither an answer nor its time.
+_PRESENTATION = frozenset({"cli", "plot", "export", "__pycache__"})
 
 # What decides an answer or its time, as far as it is installed.
 DISTRIBUTIONS = (
@@ -64,9 +70,26 @@ def commit() -> str | None:
     return head + ("+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
 
 
+def code() -> str:
+    """Return a fingerprint of the package's Python files, 16 hexadecimal digits; command line and pictures left out.
+
+    It tells code apart that has one version and one commit: a checkout that is being worked on.
+    """
+    home = Path(balance.__path__[0])
+    digest = hashlib.sha256()
+    for folder, inner, files in os.walk(home, followlinks=True):
+        inner[:] = sorted(name for name in inner if name not in _PRESENTATION)
+        for name in sorted(file for file in files if file.endswith(".py")):
+            path = Path(folder, name)
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(home).as_posix()} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()[:16]
+
+
 def provenance() -> dict[str, Any]:
-    """Return versions, machine and commit; what every row carries."""
-    return {"versions": versions(), "machine": machine(), "commit": commit()}
+    """Return versions, machine, commit and fingerprint of the code; what every row carries."""
+    return {"versions": versions(), "machine": machine(), "commit": commit(), "code": code()}
 
 
 def _git(root: Path, *arguments: str) -> str:

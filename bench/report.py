@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from balance.bench.journal import check_row
+
 Row = Mapping[str, Any]
 
 
 def report(rows: Iterable[Row]) -> str:
     """Return a Markdown page: the figures against their targets, the solves, the failures, and where they come from.
 
-    Of rows with the same key and version the last one counts.
+    Of rows with the same key and version the last one counts. Objectives and bounds are in the unit of the problem,
+    which stands beside the objective.
+
+    Raises
+    ------
+    FormatError
+        If something is no row of a campaign.
     """
-    latest = {(row.get("key"), row.get("version")): row for row in rows}
+    latest = {(row["key"], row["version"]): row for row in map(check_row, rows)}
     ordered = sorted(
         latest.values(), key=lambda row: (str(row.get("name")), str(row.get("key")), str(row.get("version")))
     )
@@ -57,7 +65,7 @@ def _origin(rows: Sequence[Row]) -> str:
         commit = (
             f", commit {made['commit'][:12]}{'+changes' if '+' in made['commit'] else ''}" if made.get("commit") else ""
         )
-        text = f"{tools}{commit}; {where}"
+        text = f"{tools}{commit}, code {made.get('code', 'unknown')}; {where}"
         origins[text] = origins.get(text, 0) + 1
     return "\n".join(f"{count} rows: {text}" for text, count in origins.items()) or "No rows."
 
@@ -91,11 +99,11 @@ def _solves(rows: Sequence[Row]) -> str:
         cells.append(
             (
                 row["name"],
-                row["problem"],
-                row["solver"],
-                row["seed"],
+                row.get("problem"),
+                row.get("solver"),
+                row.get("seed"),
                 row["status"] + ("" if row.get("stop_reason") in (None, "finished") else f" ({row['stop_reason']})"),
-                "-" if objective is None else f"{objective:.6g}",
+                "-" if objective is None else f"{objective:.6g} {row.get('unit', '')}".rstrip(),
                 "-" if bound is None else f"{bound:.6g}",
                 "-" if gap is None else f"{100 * gap if abs(gap) > 1e-9 else 0:.3g} %",  # the rest is rounding
                 seconds_text(row.get("seconds")),

@@ -90,6 +90,8 @@ class Spec:
             raise ValueError(f"spec {self.name!r} has unit {self.unit!r}; known units are s and bytes")
         if self.target is not None and self.target.unit != self.unit:
             raise ValueError(f"spec {self.name!r} measures {self.unit} but its target is in {self.target.unit}")
+        if self.repeats < 1:
+            raise ValueError(f"spec {self.name!r} must run at least once, got repeats={self.repeats}")
         if "/" not in self.name:
             raise ValueError(f"spec names are wing/what, got {self.name!r}")
 
@@ -150,9 +152,13 @@ def measure(spec: Spec, size: str = "full", repeats: int | None = None) -> Measu
     ------
     AssertionError
         If a run gave a wrong value.
+    ValueError
+        If the size is unknown or there is nothing to repeat.
     """
     parameters = spec.parameters(size)
     count = repeats if repeats is not None else (spec.repeats if size == "full" else 1)
+    if count < 1:
+        raise ValueError(f"repeats must be at least 1, got {count}")
     if spec.warm and size == "full":
         state = spec.prepare(**parameters)
         spec.check(state, spec.run(state))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from balance.bench.campaign import Cell
 from balance.bench.discovery import list_specs
 from balance.bench.instances import SkippedError, list_instances, problem_types
-from balance.problems.model.errors import OptionError
+from balance.problems.model.errors import BalanceError, OptionError
 from balance.problems.model.fields import nearest
 
 
@@ -110,7 +110,7 @@ def cells(
     time_limit
         Seconds per solve, instead of the suite's.
     on_skip
-        Told, in a sentence, why an instance is left out (a workload that is not on this machine).
+        Told, in a sentence, why an instance is left out (a workload that is not on this machine, or is broken).
     """
     from balance import list_solvers
 
@@ -125,9 +125,9 @@ def cells(
             continue
         try:
             stated = {name: instance.problem(name) for name in wanted}
-        except SkippedError as why:
+        except BalanceError as why:  # a workload that is not there, or that is broken, does not stop the others
             if on_skip is not None:
-                on_skip(str(why))
+                on_skip(str(why) if isinstance(why, SkippedError) else f"left out {instance.name}: {why}")
             continue
         for name, problem in stated.items():
             for solver in () if problem is None else list_solvers(problem):

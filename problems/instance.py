@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from balance.problems.model.cluster import Cluster
+from balance.problems.model.errors import ProblemError
 from balance.problems.model.graph import CostGraph
 
 
@@ -34,6 +35,11 @@ class Instance:
     notes
         Sentences that a reader of the numbers should know, such as doubtful units.
 
+    Raises
+    ------
+    ProblemError
+        If an argument is of the wrong type.
+
     Examples
     --------
     >>> Instance(CostGraph.chain([1.0, 2.0]), name="tiny").parameters
@@ -50,6 +56,12 @@ class Instance:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name, kind in (("graph", CostGraph), ("cluster", (Cluster, type(None))), ("parameters", Mapping)):
+            if not isinstance(getattr(self, name), kind):
+                raise ProblemError(f"{name} of an instance cannot be of type {type(getattr(self, name)).__name__}")
+        notes: object = self.notes
+        if not isinstance(notes, (list, tuple)) or not all(isinstance(note, str) for note in notes):
+            raise ProblemError(f"notes of an instance must be a list of sentences, got {self.notes!r}")
         object.__setattr__(self, "parameters", dict(self.parameters))
         object.__setattr__(self, "notes", tuple(self.notes))
 

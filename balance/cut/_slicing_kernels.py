@@ -65,8 +65,8 @@ def crossing_weights(blocks: Any, order: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def slice_order(
-    blocks: Any, order: Any, layers: Any, reach: Any, limit: Any, most_stages: Any, aim: Any, most_f: Any, most_b: Any,
-    values: Any, before: Any, kind: Any,
+    blocks: Any, order: Any, allowed: Any, layers: Any, reach: Any, limit: Any, most_stages: Any, aim: Any,
+    most_f: Any, most_b: Any, values: Any, before: Any, kind: Any,
 ) -> Any:  # fmt: skip
     """Fill the best bottleneck of every state and prefix of an order; return the state at its end, -1 if there is none.
 
@@ -74,6 +74,8 @@ def slice_order(
     ----------
     order
         Blocks from the last stage to the first, shape (N,).
+    allowed
+        (N + 1,) bool: whether stages may begin and end after so many blocks.
     reach
         (Q,) work in units of the reference type that one device of a type can take within the limit.
     limit
@@ -104,6 +106,8 @@ def slice_order(
         farthest = max(farthest, reach[q])
     cross = crossing_weights(blocks, order) if blocks.adjacent else np.zeros((2, 1), dtype=np.int64)
     for i in range(N):
+        if not allowed[i]:
+            continue
         count = 0
         for s in range(states):
             here = layers.low[s] <= i < layers.high[s] and used[s] < most_stages
@@ -162,6 +166,8 @@ def slice_order(
             else:
                 in_f, in_b = cross[0, j + 1], cross[1, j + 1]
                 out_f, out_b = cross[0, i], cross[1, i]
+            if not allowed[j + 1]:
+                continue
             for q in range(Q):
                 if not able[q]:
                     continue

@@ -20,7 +20,10 @@ from balance.problems.model.topology import successor_rows
 from balance.registry import Outcome, Solver
 
 LARGEST = 4_000_000
-"""Ideals; above, the tables would not fit a common machine."""
+"""Ideals; above, looking at them takes longer than other methods."""
+
+MEMORY = 2e9
+"""Bytes that the tables of ideals may take at their peak."""
 
 WIDTH = 22
 """Blocks side by side from which there are too many ideals for certain: 2 ** 22 subsets."""
@@ -54,7 +57,7 @@ class Ideals(Solver):
             return "with send='each' what a stage pays depends on the stages after it"
         width = _antichain(tables)
         if width > WIDTH:
-            return f"{width} blocks lie side by side, so there are more than {LARGEST:,} ideals"
+            return f"{width} blocks lie side by side, so there are more than {2**WIDTH:,} ideals"
         return None
 
     def rank(self, problem: CutProblem) -> int:
@@ -69,7 +72,9 @@ class Ideals(Solver):
             return Outcome(proved_infeasible=True, infeasible=impossible)
         program = IdealProgram.build(tables, run)
         if program is None:
-            return Outcome(stop_reason=run.stop_reason or StopReason.memory_limit, stats={"ideals": f"> {LARGEST}"})
+            return Outcome(
+                stop_reason=run.stop_reason or StopReason.memory_limit, stats={"ideals": f"> {most_ideals(tables)}"}
+            )
         if problem.objective == "bottleneck":
             return program.bottleneck()
         return program.flush()
@@ -98,8 +103,9 @@ class IdealProgram:
         source, target = n - 1 - tables.target, n - 1 - tables.source  # from the last stage to the first
         after_at, after = successor_rows(n, source, target)
         before_at, before = successor_rows(n, target, source)
-        bits, parent, item, count = kernels.enumerate_ideals(n, before_at, before, after_at, after, LARGEST)
-        if count > LARGEST or run.should_stop():
+        most = most_ideals(tables)
+        bits, parent, item, count = kernels.enumerate_ideals(n, before_at, before, after_at, after, most)
+        if count > most or run.should_stop():
             return None
         split = _is_split(tables)
         reference, ratio = reference_work(tables)
@@ -262,6 +268,12 @@ class IdealProgram:
 
     def _stats(self) -> dict[str, int]:
         return {"ideals": self.size, "pairs": self.pairs, "passes": self.passes}
+
+
+def most_ideals(tables: CutTables) -> int:
+    """Return how many ideals are looked at: bitsets of blocks three times (one while they grow), of nets twice."""
+    words = 3 * ((tables.n + 63) // 64) + 2 * ((len(tables.nets) + 63) // 64)
+    return min(LARGEST, int(MEMORY / (8 * words + 160)))
 
 
 def _is_split(tables: CutTables) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from balance.chain.pareto import sweep
 from balance.cut.layers import BIG, build_layers, ceiling, floor, n_states, reaches, reference_work, thresholds
 from balance.cut.reasons import obvious
-from balance.cut.tables import CutTables
+from balance.cut.tables import BoolArray, CutTables
 from balance.limits import Run, StopReason
 from balance.problems.cut import CutProblem
 from balance.problems.model.plan import Assignment, Plan
@@ -23,6 +23,9 @@ from balance.registry import Outcome, Solver
 
 ORDERS = 24
 """Random depth-first orders beside the fixed ones, on graphs of up to 2,000 blocks; fewer on larger ones."""
+
+COARSE = 20_000
+"""Blocks above which the first plan has its stages begin at few places only."""
 
 STATES = 4_096
 """Counts of used devices that the program distinguishes at most."""
@@ -64,18 +67,30 @@ class Slicing(Solver):
         best: tuple[float, Plan | Assignment] | None = None
         tried = 0
         for order in orders(slicer, run):
-            found = slicer.best_of(order, None if best is None else best[0])
+            if tables.n > COARSE and best is None:  # a first plan soon
+                best = self._take(problem, slicer.best_of(order, step=64), best, run)
+                if run.should_stop():
+                    break
+            best = self._take(problem, slicer.best_of(order, None if best is None else best[0]), best, run)
             tried += 1
-            if found is not None:
-                solution = answered(problem, found)
-                evaluation = problem.evaluate(solution)
-                if evaluation.feasible and (best is None or evaluation.objective < best[0]):
-                    best = (evaluation.objective, solution)
-                    run.report(objective=best[0], solution=solution)
             if run.should_stop():
                 break
         reason = run.stop_reason if run.should_stop() and run.stop_reason else StopReason.finished
         return Outcome(None if best is None else best[1], stop_reason=reason, stats={"orders": tried})
+
+    @staticmethod
+    def _take(
+        problem: CutProblem, plan: Plan | None, best: tuple[float, Plan | Assignment] | None, run: Run
+    ) -> tuple[float, Plan | Assignment] | None:
+        """Return the better of a plan and the best one so far."""
+        if plan is None:
+            return best
+        solution = answered(problem, plan)
+        evaluation = problem.evaluate(solution)
+        if not evaluation.feasible or (best is not None and evaluation.objective >= best[0]):
+            return best
+        run.report(objective=evaluation.objective, solution=solution)
+        return evaluation.objective, solution
 
 
 def acyclic(problem: CutProblem) -> CutProblem:
@@ -141,11 +156,19 @@ class Slicer:
         self.forward_rows = (before_at, before, after_at, after)
         self.floor, self.ceiling = floor(tables), ceiling(tables)
 
-    def best_of(self, order: IntArray, below: float | None = None) -> Plan | None:
-        """Return the best plan of an order of blocks (from first to last), None if none is better than `below` seconds.
+    def best_of(self, order: IntArray, below: float | None = None, step: int = 1) -> Plan | None:
+        """Return the best plan of an order of blocks, None if none is better than `below`.
 
-        With the flush objective `below` is not looked at.
+        Parameters
+        ----------
+        order
+            Blocks from the first stage to the last, shape (N,).
+        below
+            Seconds; not looked at with the flush objective.
+        step
+            Stages begin and end where least is sent among `step` neighbours each; 1: anywhere, which is exact.
         """
+        self.allowed = self._places(order, step)
         from balance.cut import _slicing_kernels as kernels
 
         if self.tables.problem.objective == "bottleneck":
@@ -161,6 +184,19 @@ class Slicer:
 
         answer = sweep(search, self.run, below=lambda value: value - 1)
         return None if answer is None else answer[2].plan()
+
+    def _places(self, order: IntArray, step: int) -> BoolArray:
+        from balance.cut._slicing_kernels import crossing_weights
+
+        n = len(order)
+        allowed = np.ones(n + 1, dtype=bool)
+        if step > 1:
+            sent = crossing_weights(self.blocks, np.ascontiguousarray(order[::-1])).sum(axis=0)
+            allowed[:] = False
+            allowed[[0, n]] = True
+            for start in range(1, n, step):
+                allowed[start + int(np.argmin(sent[start : min(start + step, n)]))] = True
+        return allowed
 
     def search(
         self, order: IntArray, aim: int, least: int, most: int, most_f: int, most_b: int
@@ -199,7 +235,7 @@ class Slicer:
         before = np.empty(len(values), dtype=np.int32)
         kind = np.empty(len(values), dtype=np.int32)
         state = kernels.slice_order(
-            self.blocks, backwards, layers, reaches(self.ratio, reach), limit, self.tables.most_stages,
+            self.blocks, backwards, self.allowed, layers, reaches(self.ratio, reach), limit, self.tables.most_stages,
             aim, most_f, most_b, values, before, kind,
         )  # fmt: skip
         if state < 0:

@@ -2,7 +2,7 @@
 
 A module of this folder whose name does not start with an underscore is a format; nothing else has to be
 edited. It has the constants ``NAME``, ``SUFFIXES`` (the first format with a suffix is its default for
-writing) and ``DESCRIPTION`` (Markdown), and the functions ``sniff(head, path)``, ``read_text(text, path)`` and, if it
+writing) and ``DESCRIPTION`` (Markdown), and the functions ``sniff(text, path)``, ``read_text(text, path)`` and, if it
 can write, ``write_text(instance, solution)``.
 """
 
@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from balance.problems.formats._losses import losses
 from balance.problems.instance import Instance
 from balance.problems.model.errors import ClusterError, FormatError, GraphError, OptionError
 from balance.problems.model.fields import nearest
@@ -24,8 +25,6 @@ from balance.problems.model.graph import CostGraph
 from balance.problems.model.plan import Assignment, Plan
 
 __all__ = ["Format", "list_formats", "read", "write"]
-
-_HEAD = 65536
 
 
 @dataclass(frozen=True)
@@ -105,14 +104,7 @@ def read(path: str | Path, format: str | None = None) -> Instance:
     text = read_text(path)
     if chosen is None:
         chosen = _sniffed(text, where)
-    try:
-        instance: Instance = chosen.module.read_text(text, where)
-    except FormatError as error:
-        if error.path is not None:
-            raise
-        raise FormatError(error.reason, path=where, line=error.line, field=error.field, **error.facts) from None
-    except (GraphError, ClusterError) as error:
-        raise FormatError(error.message, path=where, **error.facts) from None
+    instance = _parsed(chosen, text, where)
     return dataclasses.replace(instance, name=instance.name or Path(where).stem, format=chosen.name, path=where)
 
 
@@ -122,7 +114,7 @@ def write(
     format: str | None = None,
     *,
     solution: Plan | Assignment | None = None,
-) -> None:
+) -> tuple[str, ...]:
     """Write an instance, a graph, or (in formats that have such files) a solution of it.
 
     Parameters
@@ -136,12 +128,18 @@ def write(
     solution
         A plan or assignment of the instance, written in the format's own form of an answer.
 
+    Returns
+    -------
+    tuple of str
+        What the file does not keep, a sentence each: the text is read back before it is written and compared with
+        what was given. Our own format keeps everything.
+
     Raises
     ------
     FormatError
         If the format cannot express it; the message says what stands in the way.
     OptionError
-        If there is no format of this name.
+        If there is no format of this name, or `thing` is neither an instance nor a graph.
     OSError
         If the file cannot be written.
     """
@@ -151,24 +149,45 @@ def write(
     if not chosen.writes:
         raise FormatError(f"files of format {chosen.name!r} can be read but not written", path=str(path))
     instance = Instance(thing, name=thing.name) if isinstance(thing, CostGraph) else thing
+    if not isinstance(instance, Instance):
+        raise OptionError(f"an Instance or a CostGraph can be written to {path}, got {type(thing).__name__}")
     try:
         text: str = chosen.module.write_text(instance, solution)
     except FormatError as error:
         raise FormatError(error.reason, path=str(path), field=error.field, **error.facts) from None
+    # A solution may have a file of another form, and our own format keeps everything.
+    compared = solution is None and chosen.name != "native"
+    lost = losses(instance, _parsed(chosen, text, str(path))) if compared else ()
     write_text(path, text)
+    return lost
 
 
-def _named(name: str) -> Format:
+def _parsed(chosen: Format, text: str, where: str) -> Instance:
+    """Return what a module reads in a text; every error becomes a `FormatError` with the path."""
+    try:
+        instance: Instance = chosen.module.read_text(text, where)
+    except FormatError as error:
+        if error.path is not None:
+            raise
+        raise FormatError(error.reason, path=where, line=error.line, field=error.field, **error.facts) from None
+    except (GraphError, ClusterError) as error:
+        raise FormatError(error.message, path=where, **error.facts) from None
+    return instance
+
+
+def _named(name: object) -> Format:
     for candidate in _formats():
         if candidate.name == name:
             return candidate
-    raise OptionError(f"there is no file format {name!r}{nearest(name, [f.name for f in _formats()])}", option=name)
+    raise OptionError(
+        f"there is no file format {name!r}{nearest(str(name), [f.name for f in _formats()])}", option=name
+    )
 
 
 def _sniffed(text: str, path: str) -> Format:
-    head = text[:_HEAD]
+    # A format's marks may stand at the very end: JSON fields have no order.
     for candidate in _formats():
-        if candidate.module.sniff(head, path):
+        if candidate.module.sniff(text, path):
             return candidate
     suffix = Path(path).suffix.lower()
     for candidate in _formats():

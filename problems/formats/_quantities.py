@@ -14,7 +14,9 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 def milliseconds(seconds: float) -> float:
-    """Return the shortest decimal number of milliseconds that, divided by 1000, is exactly `seconds`.
+    """Return the number of milliseconds that, divided by 1000, is exactly `seconds`, the one with fewest decimals.
+
+    Where there is none (not every number is another one's thousandth), it is the nearest.
 
     Raises
     ------
@@ -24,7 +26,8 @@ def milliseconds(seconds: float) -> float:
     guess = seconds * 1000.0
     if not math.isfinite(guess):
         raise FormatError(f"a time of {seconds} s cannot be written in milliseconds")
-    for digits in range(1, 18):
+    # A number read from a file has at most 15 digits as a rule; rounding to them finds it, though `guess` be one off.
+    for digits in (15, 16, 17):
         candidate = float(f"{guess:.{digits}g}")
         if candidate / 1000.0 == seconds:
             return candidate

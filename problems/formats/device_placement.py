@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from balance.problems.formats._quantities import LARGEST_CLUSTER, milliseconds
+from balance.problems.formats._rows import dumped, edge_rows, node_rows, other_fields, plan_stages
 from balance.problems.instance import Instance
 from balance.problems.model.cluster import Cluster, Device
 from balance.problems.model.errors import FormatError
@@ -35,10 +35,10 @@ milliseconds, as published. The cluster has `maxFPGAs` accelerators with `maxSiz
 the sender pay once, values travel directly, and communication add to compute. In the published layer
 graphs for throughput the costs are 1000 times too small for the sizes if 2 GiB/s was meant; the reader
 keeps them and says so in the notes. Ids, extra fields of nodes, edges and the file are kept for writing.
-Lost: the accelerator time of a node that accelerators do not support, parallel edges, the order of edges,
-and the difference between `true` and `1`. With a solution, the split is written in the output form of the
-published programs: `fpgas` and `cpus`, each a list of `{"load": ms, "nodes": [ids]}` in the cluster's
-order, and `maxLoad` in milliseconds."""
+Lost on reading: the accelerator time of a node that accelerators do not support, parallel edges, the
+order of edges, fields that are null, and the difference between `true` and `1`. With a solution, the
+split is written in the output form of the published programs: `fpgas` and `cpus`, each a list of
+`{"load": ms, "nodes": [ids]}` in the cluster's order, and `maxLoad` in milliseconds."""
 
 PRESET = "device-placement-2020"
 PARAMETERS = {"free_kinds": ("cpu",), "send": "once", "routing": "direct", "overlap": "sum"}
@@ -51,9 +51,9 @@ _TOP = ("maxSizePerFPGA", "maxFPGAs", "maxCPUs", "nodes", "edges")
 _CHEAP = 1e12  # bytes per second; no link between host and accelerator is as fast
 
 
-def sniff(head: str, path: str) -> bool:
+def sniff(text: str, path: str) -> bool:
     """Return whether the text has the field names of these files."""
-    return _MARKER.search(head) is not None
+    return _MARKER.search(text) is not None
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -72,14 +72,7 @@ def read_text(text: str, path: str) -> Instance:
     if top.has("fpgas") and not top.has("nodes"):
         top.fail("fpgas", "this is a split (a program's answer), not a workload: read it with read_split")
     cluster = _cluster(top)
-    rows = [Fields(row, f"nodes[{i}]") for i, row in enumerate(top.items("nodes"))]
-    if not rows:
-        top.fail("nodes", "is empty")
-    ids = [row.integer("id", least=None) for row in rows]
-    index = {node: i for i, node in enumerate(ids)}
-    if len(index) < len(ids):
-        i = next(i for i, node in enumerate(ids) if index[node] != i)
-        rows[index[ids[i]]].fail("id", f"is {ids[i]}, which nodes[{i}] has already")
+    rows, ids, index = node_rows(top)
     on_cpu = np.array([row.number("cpuLatency") for row in rows]) / 1000.0
     on_accelerator = np.array([row.number("fpgaLatency") for row in rows]) / 1000.0
     on_accelerator[[not row.flag("supportedOnFpga") for row in rows]] = np.inf
@@ -92,7 +85,7 @@ def read_text(text: str, path: str) -> Instance:
         source["names"] = names
     source["color_classes"] = list(dict.fromkeys(color for color in colors if color is not None))
     source["node_fields"] = _extra(rows, _NODE)
-    source["fields"] = {key: plain(value, key) for key, value in top.data.items() if key not in _TOP}
+    source["fields"] = other_fields(top, _TOP)
     graph = CostGraph(
         forward={"accelerator": on_accelerator, "cpu": on_cpu},
         static_bytes=[row.number("size", 0.0) for row in rows],
@@ -125,27 +118,18 @@ def _tensors(top: Fields, index: dict[int, int]) -> tuple[Tensors, dict[str, Any
     nets: dict[int, dict[int, Fields]] = {}
     cost: dict[int, float] = {}
     parallel = 0
-    for i, data in enumerate(top.items("edges")):
-        row = Fields(data, f"edges[{i}]")
-        ends = []
-        for key in ("sourceId", "destId"):
-            node = row.integer(key, least=None)
-            if node not in index:
-                row.fail(key, f"names node {node}, which does not exist")
-            ends.append(index[node])
-        if ends[0] == ends[1]:
-            row.fail("destId", f"joins node {row.data['destId']} to itself")
+    for row, u, v in edge_rows(top, index):
         value = row.number("cost")
-        first = cost.setdefault(ends[0], value)
+        first = cost.setdefault(u, value)
         if abs(first - value) > 1e-6:
             row.fail(
                 "cost",
                 f"node {row.data['sourceId']} has out-edges of cost {first:.12g} and {value:.12g}; "
                 f"the cost belongs to the producing node, so all its out-edges must agree to 1e-6",
             )
-        readers = nets.setdefault(ends[0], {})
-        parallel += ends[1] in readers
-        readers.setdefault(ends[1], row)
+        readers = nets.setdefault(u, {})
+        parallel += v in readers
+        readers.setdefault(v, row)
     pins = [row for readers in nets.values() for row in readers.values()]
     sizes = [[row.number("size", 0.0) for row in readers.values()] for readers in nets.values()]
     seconds = np.array([cost[u] for u in nets]) / 1000.0
@@ -246,7 +230,7 @@ def write_text(instance: Instance, solution: Plan | Assignment | None = None) ->
     graph, cluster = instance.graph, _workload_cluster(instance)
     _check(graph)
     if solution is not None:
-        return json.dumps(_split(graph, cluster, solution), indent=1) + "\n"
+        return dumped(_split(graph, cluster, solution), indent=1)
     source = graph.source if graph.source.get("format") == NAME else {}
     accelerators = [d for d in cluster.devices if d.kind == "accelerator"]
     data: dict[str, Any] = {
@@ -257,10 +241,7 @@ def write_text(instance: Instance, solution: Plan | Assignment | None = None) ->
         "nodes": _nodes(graph, source),
         "edges": _edges(graph, source),
     }
-    try:
-        return json.dumps(data, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise FormatError(f"holds a value that JSON cannot express: {error}", field="source") from None
+    return dumped(data)
 
 
 def _workload_cluster(instance: Instance) -> Cluster:
@@ -365,15 +346,15 @@ def _split(graph: CostGraph, cluster: Cluster, solution: Plan | Assignment) -> d
         kind = cluster.kinds[int(cluster.kind[d])]
         own = device == d
         load = float(graph.forward[graph.kind_index(kind), 0][own].sum())
-        if (
-            kind == "accelerator"
-        ):  # A value that crosses the device's border is paid once there, by sender and receivers.
+        if kind == "accelerator":
+            # A value that crosses the device's border is paid once there, by sender and receivers.
             touched = np.bincount(tensors.edge_tensor[own[tensors.consumers]], minlength=len(tensors))
             inside = touched + own[tensors.producer]
             cut = (inside > 0) & (inside < np.diff(tensors.offsets) + 1)
             load += float(tensors.seconds[cut].sum())
-        if not np.isfinite(load):
-            v = int(np.argmax(own & np.isinf(graph.forward[graph.kind_index(kind), 0])))
+        unable = own & np.isinf(graph.forward[graph.kind_index(kind), 0])
+        if unable.any():
+            v = int(np.argmax(unable))
             raise FormatError(f"operator {graph.label(v)} is on {cluster.label(d)}, whose kind cannot host it")
         part = {"load": milliseconds(load), "nodes": [ids[v] for v in np.flatnonzero(own).tolist()]}
         answer["fpgas" if kind == "accelerator" else "cpus"].append(part)
@@ -389,9 +370,7 @@ def _devices_of(graph: CostGraph, cluster: Cluster, solution: Plan | Assignment)
         replicated = next((s for s, stage in enumerate(solution.stages) if len(stage.devices) > 1), None)
         if replicated is not None:
             raise FormatError(f"stage {replicated} has several devices; a split has one device per operator")
-        if max((int(s.operators.max(initial=-1)) for s in solution.stages), default=-1) >= n:
-            raise FormatError(f"the plan holds operators that the graph of {n} operators does not have")
-        stage = solution.stage_of(n)
+        stage = plan_stages(graph, solution)
         device = np.where(stage >= 0, np.array(solution.devices)[stage], -1)
     if len(device) != n or (n and not (device.min() >= 0 and device.max() < cluster.n_devices)):
         raise FormatError(f"the solution must place all {n} operators on the {cluster.n_devices} devices")

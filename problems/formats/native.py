@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from balance.problems.formats._rows import dumped
 from balance.problems.instance import Instance
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import FormatError
@@ -25,17 +25,17 @@ fields `graph`, `cluster`, `preset`, `parameters`, `name` and `notes`; all but `
 Times are seconds, sizes bytes, bandwidths bytes per second. Infinity is written as `null`. A graph is
 written in columns and may be written by hand in rows: `operators` as a list of objects with the fields of
 `Operator`, `tensors` as a list of objects with the fields of `Tensor`. The stored `hash`, if present,
-must match the content. Everything is kept and nothing is lost; plans and results have files of their own
-(`Plan.save`, `Result.save`)."""
+must match the content. Everything is kept and nothing is lost (lists among the parameters read back as
+tuples); plans and results have files of their own (`Plan.save`, `Result.save`)."""
 
 SCHEMA = "dnn-balance/instance"
 VERSION = 1
 _MARKER = re.compile(r'"schema"\s*:\s*"dnn-balance/')
 
 
-def sniff(head: str, path: str) -> bool:
+def sniff(text: str, path: str) -> bool:
     """Return whether the text carries one of our schema names."""
-    return _MARKER.search(head) is not None
+    return _MARKER.search(text) is not None
 
 
 def read_text(text: str, path: str) -> Instance:
@@ -86,8 +86,8 @@ def write_text(instance: Instance, solution: Plan | Assignment | None = None) ->
     graph = instance.graph.to_json()
     alone = not (instance.cluster or instance.preset or instance.parameters or instance.notes)
     if alone and instance.name in ("", instance.graph.name):
-        return _dumped(graph)
-    return _dumped(
+        return dumped(graph)
+    return dumped(
         {
             "schema": SCHEMA,
             "version": VERSION,
@@ -99,13 +99,6 @@ def write_text(instance: Instance, solution: Plan | Assignment | None = None) ->
             "graph": graph,
         }
     )
-
-
-def _dumped(data: dict[str, Any]) -> str:
-    try:
-        return json.dumps(data, allow_nan=False, separators=(",", ":")) + "\n"
-    except (TypeError, ValueError) as error:  # a graph's `source` may hold anything
-        raise FormatError(f"holds a value that JSON cannot express: {error}", field="source") from None
 
 
 def _part(kind: type[Any], top: Fields, name: str) -> Any:
@@ -120,7 +113,10 @@ def _jsonable(value: Any, key: str) -> Any:
     if isinstance(value, (tuple, list)):
         return [_jsonable(cell, key) for cell in value]
     if isinstance(value, Mapping):
-        return {str(k): _jsonable(cell, key) for k, cell in value.items()}
+        other = next((k for k in value if not isinstance(k, str)), None)
+        if other is not None:
+            raise FormatError(f"holds the key {other!r}; JSON has only texts as keys", field=f"parameters.{key}")
+        return {k: _jsonable(cell, key) for k, cell in value.items()}
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

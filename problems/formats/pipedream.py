@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from balance.problems.formats._quantities import decimal, milliseconds
+from balance.problems.formats._rows import plan_stages
 from balance.problems.instance import Instance
 from balance.problems.model.errors import FormatError
 from balance.problems.model.graph import CostGraph
@@ -40,9 +41,9 @@ _NAME = re.compile(r"[^\s{\[]\S*")
 _COSTS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 
 
-def sniff(head: str, path: str) -> bool:
+def sniff(text: str, path: str) -> bool:
     """Return whether the text has a line of these profiles."""
-    return _MARKER.search(head) is not None
+    return _MARKER.search(text) is not None
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class _Node:
     forward: float
     backward: float
     activations: list[float]
+    total: float
     is_list: bool
     parameters: float
     stage: int | None
@@ -88,7 +90,6 @@ def read_text(text: str, path: str) -> Instance:
     if not nodes:
         raise FormatError("holds no nodes")
     tensors, doubled = _tensors(nodes, index, edges)
-    totals = [_total(node) for node in nodes]
     source: dict[str, Any] = {"format": NAME, "descriptions": [node.description for node in nodes]}
     if any(node.is_list for node in nodes):
         source["activation_parts"] = [node.activations if node.is_list else None for node in nodes]
@@ -113,7 +114,7 @@ def read_text(text: str, path: str) -> Instance:
         backward=np.array([node.backward for node in nodes]) / 1000.0,
         parameter_bytes=parameters,
         sync_bytes=parameters,
-        activation_bytes=totals,
+        activation_bytes=[node.total for node in nodes],
         names=[node.name for node in nodes],
         tensors=tensors,
         name=Path(path).stem,
@@ -137,12 +138,17 @@ def _node(row: str, line: int) -> _Node:
     values = [cell.partition("=")[2].strip() for cell in cells]
     is_list = values[2].startswith("[") and values[2].endswith("]")
     sizes = values[2][1:-1].split(";") if is_list else [values[2]]
+    activations = [decimal(size, line=line, field=_COSTS[2]) for size in sizes if size.strip() or not is_list]
+    total = sum(activations)
+    if not math.isfinite(total):
+        raise FormatError("the parts add up to more than a number can hold", line=line, field=_COSTS[2])
     return _Node(
         name,
         description[1:],
         decimal(values[0], line=line, field=_COSTS[0]),
         decimal(values[1], line=line, field=_COSTS[1]),
-        [decimal(size, line=line, field=_COSTS[2]) for size in sizes if size.strip() or not is_list],
+        activations,
+        total,
         is_list,
         decimal(values[3], line=line, field=_COSTS[3]),
         _stage(values[4], line) if len(values) > 4 else None,
@@ -153,13 +159,6 @@ def _stage(word: str, line: int) -> int:
     if not (word.isascii() and word.isdigit() and len(word) < 10):
         raise FormatError(f"expected a stage number, got {word[:40]!r}", line=line, field="stage_id")
     return int(word)
-
-
-def _total(node: _Node) -> float:
-    total = sum(node.activations)
-    if not math.isfinite(total):
-        raise FormatError(f"the activations of node {node.name!r} add up to more than a number can hold")
-    return total
 
 
 def _tensors(nodes: list[_Node], index: dict[str, int], edges: list[tuple[int, str, str]]) -> tuple[Tensors, int]:
@@ -179,7 +178,7 @@ def _tensors(nodes: list[_Node], index: dict[str, int], edges: list[tuple[int, s
         list(nets),
         np.cumsum([0, *map(len, nets.values())]),
         [v for readers in nets.values() for v in readers],
-        np.array([_total(nodes[u]) for u in nets]),
+        np.array([nodes[u].total for u in nets]),
     )
     return tensors, doubled
 
@@ -243,12 +242,9 @@ def _labels(graph: CostGraph, source: dict[str, Any]) -> tuple[list[str], list[s
 
 
 def _stages(graph: CostGraph, solution: Plan | Assignment) -> list[int]:
-    n = graph.n_operators
     if not isinstance(solution, Plan):
         raise FormatError("stage ids come from a plan; an assignment has no order of stages")
-    if max((int(stage.operators.max(initial=-1)) for stage in solution.stages), default=-1) >= n:
-        raise FormatError(f"the plan holds operators that the graph of {n} operators does not have")
-    stage_of = solution.stage_of(n)
+    stage_of = plan_stages(graph, solution)
     if (stage_of < 0).any():
         raise FormatError(f"operator {graph.label(int(np.argmin(stage_of)))} is in no stage of the plan")
     return [int(s) for s in stage_of]

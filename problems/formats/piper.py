@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from balance.problems.formats._quantities import LARGEST_CLUSTER, exact_third
+from balance.problems.formats._rows import dumped, edge_rows, node_rows, other_fields
 from balance.problems.instance import Instance
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import FormatError
-from balance.problems.model.fields import Fields, number, plain
+from balance.problems.model.fields import Fields, number
 from balance.problems.model.files import parse_json
 from balance.problems.model.graph import Configuration, CostGraph
 from balance.problems.model.graph_json import LARGEST_TABLE
@@ -36,8 +36,9 @@ Piper counts communication per edge: each edge is a tensor of its own with `comm
 forward and as many back. `syncTimeFw` and `syncTimeBw` (extra bytes per edge in tensor-parallel stages),
 ids, names and other fields are kept in the graph's `source`. The cluster has `maxDevices` devices of
 `maxMemoryPerDevice` bytes and `bandwidth`; `mbsInBatch` (`maxBatchSize` in Piper's documentation) becomes
-the parameter `microbatches` of the preset `piper-2021`. Nothing is lost but the layout of the file. A
-graph from elsewhere is written with one edge per reader of a tensor."""
+the parameter `microbatches` of the preset `piper-2021`. Nothing is lost on reading but the layout of the
+file. A graph from elsewhere is written with one edge per reader of a tensor, and with the sum of its
+forward and backward times."""
 
 PRESET = "piper-2021"
 PARAMETERS = {"overlap": "sum", "routing": "direct", "send": "each"}
@@ -52,9 +53,9 @@ _WAY = ("id", *_COSTS, *_SYNC)
 _SLOW = 10.0  # seconds per sample for the whole network; only milliseconds taken for seconds are as many
 
 
-def sniff(head: str, path: str) -> bool:
+def sniff(text: str, path: str) -> bool:
     """Return whether the text has the field names of these files."""
-    return _MARKER.search(head) is not None
+    return _MARKER.search(text) is not None
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -71,14 +72,7 @@ def read_text(text: str, path: str) -> Instance:
     """
     top = Fields(parse_json(text, path))
     cluster, microbatches, source = _header(top)
-    rows = [Fields(row, f"nodes[{i}]") for i, row in enumerate(top.items("nodes"))]
-    if not rows:
-        top.fail("nodes", "is empty")
-    ids = [row.integer("id", least=None) for row in rows]
-    index: dict[int, int] = {}
-    for i, node in enumerate(ids):
-        if index.setdefault(node, i) != i:
-            rows[i].fail("id", f"is {node}, which nodes[{index[node]}] has already")
+    rows, ids, index = node_rows(top)
     ways = [_ways(row) for row in rows]
     configurations = sorted({way for own in ways for way in own})
     n, c = len(rows), len(configurations)
@@ -104,9 +98,7 @@ def read_text(text: str, path: str) -> Instance:
         "ids": ids,
         "names": None if unique else names,
         "ways": [[_kept(way, cells) for way, cells in own.items()] for own in ways],
-        "node_fields": [
-            {key: plain(v, row.path(key)) for key, v in row.data.items() if key not in _NODE} for row in rows
-        ],
+        "node_fields": [other_fields(row, _NODE) for row in rows],
         "edge_fields": edge_fields,
     }
     graph = CostGraph(
@@ -147,7 +139,7 @@ def _header(top: Fields) -> tuple[Cluster, int, dict[str, Any]]:
     source = {
         "format": NAME,
         "batch_field": given[0],
-        "fields": {key: plain(value, key) for key, value in top.data.items() if key not in _TOP},
+        "fields": other_fields(top, _TOP),
     }
     return Cluster.uniform(devices, memory_bytes=memory, bandwidth=bandwidth), counts[0], source
 
@@ -175,28 +167,16 @@ def _ways(row: Fields) -> dict[tuple[int, bool], Fields]:
 
 def _kept(way: tuple[int, bool], cells: Fields) -> dict[str, Any]:
     """Return what the cost tables have no place for."""
-    other = {key: plain(value, cells.path(key)) for key, value in cells.data.items() if key not in _COSTS}
-    return {"degree": way[0], "recompute": way[1], **other}
+    named = {key: cells.data[key] for key in ("id", *_SYNC) if cells.has(key)}
+    return {"degree": way[0], "recompute": way[1], **named, "fields": other_fields(cells, _WAY)}
 
 
 def _tensors(top: Fields, index: dict[int, int]) -> tuple[Tensors, list[dict[str, Any]]]:
-    ends: list[list[int]] = []
-    sizes, extra = [], []
-    for i, data in enumerate(top.items("edges")):
-        row = Fields(data, f"edges[{i}]")
-        pair = []
-        for key in ("sourceId", "destId"):
-            node = row.integer(key, least=None)
-            if node not in index:
-                row.fail(key, f"names node {node}, which does not exist")
-            pair.append(index[node])
-        if pair[0] == pair[1]:
-            row.fail("destId", f"joins node {row.data['destId']} to itself")
-        ends.append(pair)
-        sizes.append(row.number("communicationCost"))
-        extra.append({key: plain(value, row.path(key)) for key, value in row.data.items() if key not in _EDGE})
-    table = np.array(ends, dtype=np.int64).reshape(-1, 2)
-    return Tensors.pairs(table[:, 0], table[:, 1], sizes, gradient_bytes=sizes), extra
+    rows = edge_rows(top, index)
+    sizes = [row.number("communicationCost") for row, _, _ in rows]
+    extra = [other_fields(row, _EDGE) for row, _, _ in rows]
+    ends = np.array([(u, v) for _, u, v in rows], dtype=np.int64).reshape(-1, 2)
+    return Tensors.pairs(ends[:, 0], ends[:, 1], sizes, gradient_bytes=sizes), extra
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -215,9 +195,10 @@ def write_text(instance: Instance, solution: Plan | Assignment | None = None) ->
         raise FormatError("Piper has no file form of a solution: use Plan.save")
     graph, cluster = instance.graph, instance.cluster
     microbatches = instance.parameters.get("microbatches")
-    if cluster is None or not isinstance(microbatches, int):
+    if cluster is None or isinstance(microbatches, bool) or not isinstance(microbatches, int) or microbatches < 1:
         raise FormatError(
-            "this format names its devices and micro-batches: give a cluster and parameters['microbatches']"
+            "this format names its devices and micro-batches: give a cluster and parameters['microbatches'], an "
+            "integer of at least 1"
         )
     bandwidth = _check(graph, cluster)
     source = graph.source if graph.source.get("format") == NAME else {}
@@ -233,10 +214,7 @@ def write_text(instance: Instance, solution: Plan | Assignment | None = None) ->
         "nodes": _nodes(graph, source, ids),
         "edges": _edges(graph, source, ids),
     }
-    try:
-        return json.dumps(data, allow_nan=False, indent=1) + "\n"
-    except (TypeError, ValueError) as error:
-        raise FormatError(f"holds a value that JSON cannot express: {error}", field="source") from None
+    return dumped(data, indent=1)
 
 
 def _check(graph: CostGraph, cluster: Cluster) -> float:
@@ -268,8 +246,9 @@ def _check(graph: CostGraph, cluster: Cluster) -> float:
             any(c.microbatch_size is not None for c in graph.configurations),
             "no micro-batch sizes of configurations",
         ),
-        (not np.isnan(tensors.seconds).all(), "sizes of tensors, not times"),
+        (not (np.isnan(tensors.seconds) & np.isnan(tensors.gradient_seconds)).all(), "sizes of tensors, not times"),
         (not np.array_equal(tensors.gradient_bytes, tensors.bytes), "gradients as large as their tensors"),
+        (graph.style == "inference" and graph.forward.any(), "times of forward and backward passes together"),
     ):
         if broken:
             raise FormatError(f"this does not fit: the format has {message}")
@@ -298,7 +277,7 @@ def _nodes(graph: CostGraph, source: dict[str, Any], ids: list[int]) -> list[dic
                 "memoryUsageA": float(graph.activation_bytes[c, i]),
                 "memoryUsageB": float(graph.static_bytes[c, i]),
                 **{key: way.get(key, {}) for key in _SYNC},
-                **{key: value for key, value in way.items() if key not in (*_WAY, "degree", "recompute")},
+                **way.get("fields", {}),
             }
             plans.setdefault(str(degree), []).append(cell)
         named = {} if names[i] is None else {"name": names[i]}

@@ -218,8 +218,9 @@ def resnet(
     >>> graph.n_operators, graph.source["n_parameters"]
     (125, 25557032)
     """
-    stages, bottleneck = RESNETS[_depth(depth, RESNETS)]
-    net = _start(image, microbatch, precision)
+    depth, image = _depth(depth, RESNETS), _image(image)
+    stages, bottleneck = RESNETS[depth]
+    net = _start(microbatch, precision)
     at = net.convolution("conv1", None, (3, image), 64, kernel=7, stride=2)
     at = net.norm("norm1", at, rectified=True)
     at = net.pooling("pool", at, kernel=3, stride=2, padding=1)
@@ -264,8 +265,9 @@ def vgg(
     >>> vgg(depth=16).source["n_parameters"]
     138357544
     """
-    stages = VGGS[_depth(depth, VGGS)]
-    net = _start(image, microbatch, precision)
+    depth, image = _depth(depth, VGGS), _image(image)
+    stages = VGGS[depth]
+    net = _start(microbatch, precision)
     at: int | None = None
     for stage, layers in enumerate(stages):
         for layer in range(layers):
@@ -288,8 +290,11 @@ def _depth(depth: int, known: Mapping[int, Any]) -> int:
     return int(depth)
 
 
-def _start(image: int, microbatch: int, precision: str) -> _Network:
-    whole("image", image, least=32)
+def _image(image: int) -> int:
+    return whole("image", image, least=32)
+
+
+def _start(microbatch: int, precision: str) -> _Network:
     choice("precision", precision, tuple(ELEMENT_BYTES))
     return _Network(whole("microbatch", microbatch), element_bytes(precision))
 

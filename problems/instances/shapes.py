@@ -132,6 +132,9 @@ _GPT2 = TransformerShape(12, 768, 12, 50257, 3072, tied=True, positions=1024)
 _LLAMA = TransformerShape(32, 4096, 32, 32000, 11008, gated=True, biases=False)
 _GPT2_SOURCE = "Radford et al., Language Models are Unsupervised Multitask Learners, 2019, and its released weights"
 _LLAMA_2_SOURCE = "Touvron et al., Llama 2: Open Foundation and Fine-Tuned Chat Models, 2023, and its released weights"
+_LLAMA_3_SOURCE = (
+    "Grattafiori et al., The Llama 3 Herd of Models, 2024, table 3; the sequence is that of its main pre-training"
+)
 
 PUBLISHED_MODELS: Mapping[str, PublishedModel] = MappingProxyType(
     {
@@ -149,11 +152,20 @@ PUBLISHED_MODELS: Mapping[str, PublishedModel] = MappingProxyType(
             False,
             _LLAMA_2_SOURCE,
         ),
+        "llama-3.1-8b": PublishedModel(
+            replace(_LLAMA, kv_heads=8, ffn_hidden=14336, vocabulary=128256), 8192, False, _LLAMA_3_SOURCE
+        ),
+        "llama-3.1-70b": PublishedModel(
+            replace(_LLAMA, layers=80, hidden=8192, heads=64, kv_heads=8, ffn_hidden=28672, vocabulary=128256),
+            8192,
+            False,
+            _LLAMA_3_SOURCE,
+        ),
         "llama-3.1-405b": PublishedModel(
             replace(_LLAMA, layers=126, hidden=16384, heads=128, kv_heads=8, ffn_hidden=53248, vocabulary=128256),
             8192,
             False,
-            "Grattafiori et al., The Llama 3 Herd of Models, 2024; the sequence is that of its main pre-training",
+            _LLAMA_3_SOURCE,
         ),
         "mixtral-8x7b": PublishedModel(
             replace(_LLAMA, kv_heads=8, ffn_hidden=14336, experts=8, top_k=2),

@@ -157,7 +157,8 @@ def language_model(
     Parameters
     ----------
     model
-        gpt2-small, gpt2-medium, gpt2-xl, llama-2-7b, llama-2-70b, llama-3.1-405b or mixtral-8x7b.
+        gpt2-small, gpt2-medium, gpt2-xl, llama-2-7b, llama-2-70b, llama-3.1-8b, llama-3.1-70b, llama-3.1-405b or
+        mixtral-8x7b.
     sequence
         Tokens per sample; None: as in `balance.problems.instances.shapes.PUBLISHED_MODELS`.
     dropout

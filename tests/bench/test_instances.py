@@ -55,6 +55,17 @@ def test_public_instances_are_read(workloads: Path) -> None:
             continue
 
 
+def test_a_broken_workload_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file that cannot be read is left out with its error; everything else is planned."""
+    (tmp_path / "pipedream").mkdir()
+    (tmp_path / "pipedream" / "vgg16.txt").write_text("broken")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    told: list[str] = []
+    assert cells(find_suite("chain"), on_skip=told.append)
+    assert next(words for words in told if "vgg16" in words).startswith("left out public/pipedream/vgg16: ")
+    assert len(told) == len(list_instances("public/"))
+
+
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     """Instances, problems and suites."""
     with pytest.raises(OptionError, match="tiny/plain-6x2"):

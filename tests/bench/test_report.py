@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from balance.bench.report import figure_text, report, seconds_text
+from balance.problems.model.errors import FormatError
+
+MADE = {
+    "schema": "dnn-balance/bench-row",
+    "schema_version": 1,
+    "provenance": {
+        "versions": {"numpy": "2"},
+        "machine": {"cores": 2},
+        "commit": "f" * 40 + "+changes",
+        "code": "abcd",
+    },
+}
 
 
 def _figure(value: float, met: bool | None, version: str = "1") -> dict[str, Any]:
     return {
+        **MADE,
         "key": "measure chain/x",
         "version": version,
         "kind": "measure",
@@ -20,6 +35,7 @@ def _figure(value: float, met: bool | None, version: str = "1") -> dict[str, Any
 
 def _solve(**changes: Any) -> dict[str, Any]:
     row = {
+        **MADE,
         "key": "solve tiny/a chain milp",
         "version": "1",
         "kind": "solve",
@@ -33,6 +49,7 @@ def _solve(**changes: Any) -> dict[str, Any]:
         "bound": 1.5,
         "gap": 0.25,
         "seconds": 3.0,
+        "unit": "s",
     }
     return {**row, **changes}
 
@@ -45,7 +62,7 @@ def test_a_missed_target_stands_out() -> None:
 
 def test_a_solve_says_why_it_stopped() -> None:
     """Status, stop reason and gap stand in one row."""
-    assert "| feasible (time_limit) | 2 | 1.5 | 25 % | 3 s |" in report([_solve()])
+    assert "| feasible (time_limit) | 2 s | 1.5 | 25 % | 3 s |" in report([_solve()])
 
 
 def test_a_failure_has_its_own_table() -> None:
@@ -77,3 +94,31 @@ def test_amounts_have_units() -> None:
     """Seconds and bytes are readable; absent is a dash."""
     assert [seconds_text(x) for x in (2.5, 0.0025, 2.5e-6, None)] == ["2.5 s", "2.5 ms", "2.5 us", "-"]
     assert figure_text(8e8, "bytes") == "800 MB"
+
+
+def test_the_origin_of_rows_is_told() -> None:
+    """Rows of two versions of the code are counted apart."""
+    other = {**MADE["provenance"], "code": "beef"}
+    page = report([_solve(), _solve(key="b"), _solve(key="c", provenance=other)])
+    assert f"2 rows: numpy 2, commit {'f' * 12}+changes, code abcd; None, 2 cores" in page
+    assert "1 rows: numpy 2" in page
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"schema": "x"}, "schema"),
+        ({"schema_version": 2}, "schema_version"),
+        ({"key": None}, "key"),
+        ({"status": 3}, "status"),
+        ({"provenance": None}, "provenance"),
+        ({"status": "failed"}, "error"),
+        ({"kind": "measure", "status": "measured"}, "figure"),
+        ({"kind": "measure", "status": "measured", "figure": {"value": 1}}, "figure.unit"),
+    ],
+)
+def test_what_is_no_row_is_refused(change: dict[str, Any], field: str) -> None:
+    """A foreign or newer file is an error that names the field, not a traceback."""
+    with pytest.raises(FormatError) as caught:
+        report([_solve(**change)])
+    assert caught.value.field == field

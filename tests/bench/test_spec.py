@@ -81,6 +81,14 @@ def test_units_must_agree() -> None:
         _spec(target=Target(1.0, "bytes"))
 
 
+def test_there_is_something_to_repeat() -> None:
+    """No repetitions have no median."""
+    with pytest.raises(ValueError, match="repeats must be at least 1"):
+        measure(_spec(), "smoke", repeats=0)
+    with pytest.raises(ValueError, match="at least once"):
+        _spec(repeats=0)
+
+
 def test_specs_are_found_and_sorted() -> None:
     """Every module of bench/specs brings its specs, in order of name."""
     names = [spec.name for spec in list_specs()]

@@ -6,13 +6,14 @@ import json
 import os
 import pkgutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from balance.problems import formats
 from balance.problems.formats import list_formats, read, write
 from balance.problems.instance import Instance
-from balance.problems.model.errors import FormatError, OptionError
+from balance.problems.model.errors import FormatError, OptionError, ProblemError
 from balance.problems.model.graph import CostGraph
 
 
@@ -47,6 +48,18 @@ def test_content_decides_the_format(small: Path, tmp_path: Path, file: str, form
         assert instance.format == format
         assert instance.path == str(tmp_path / name)
         assert instance.name == instance.graph.name or instance.name == Path(name).stem
+
+
+@pytest.mark.parametrize("file", ["small_device_placement.json", "small_piper.json", "layer_graph.json"])
+def test_the_order_of_fields_does_not_matter(small: Path, tmp_path: Path, file: str) -> None:
+    """A file is recognised even where the fields that tell its format come after a lot of others."""
+    data = json.loads((small / file).read_text())
+    fields = {"note": "x" * 200_000, **dict(reversed(data.items()))}
+    if "schema" in data:
+        fields = {"source": {"note": "x" * 200_000}, **dict(reversed(data.items()))}
+        fields.pop("hash", None)
+    (tmp_path / "late.json").write_text(json.dumps(fields))
+    assert read(tmp_path / "late.json").graph == read(small / file).graph
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_taken(small: Path, tmp_path: Path) -> None:
@@ -112,6 +125,60 @@ def test_unknown_format_names_the_nearest(small: Path, tmp_path: Path) -> None:
         read(small / "small_piper.json", "pipper")
     with pytest.raises(OptionError, match="no file format"):
         write(CostGraph.chain([1.0]), tmp_path / "x", "onnx")
+
+
+def test_what_is_no_instance_cannot_be_written(tmp_path: Path) -> None:
+    """A wrong argument is named by its type; a format that is no text is unknown."""
+    with pytest.raises(OptionError, match="got NoneType"):
+        write(None, tmp_path / "x")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="no file format 3"):
+        read(tmp_path / "x", 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"graph": None}, "graph of an instance cannot be of type NoneType"),
+        ({"cluster": 4}, "cluster of an instance cannot be of type int"),
+        ({"parameters": []}, "parameters of an instance"),
+        ({"notes": "one sentence"}, "must be a list of sentences"),
+    ],
+)
+def test_an_instance_is_checked(changes: dict[str, Any], message: str) -> None:
+    """A sentence given in place of a list of them would become its letters."""
+    with pytest.raises(ProblemError, match=message):
+        Instance(**{"graph": CostGraph.chain([1.0]), **changes})
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_fifty_megabytes_of_nesting(tmp_path: Path, opening: str) -> None:
+    """A large hostile file is refused at once."""
+    path = tmp_path / "deep.json"
+    path.write_text(opening * (50_000_000 // len(opening)))
+    for format in (None, "piper"):
+        with pytest.raises(FormatError, match="too deeply"):
+            read(path, format)
+
+
+@pytest.mark.parametrize(
+    ("file", "format", "line", "field"),
+    [
+        ("small_pipedream.txt", "native", 1, None),
+        ("small_pipedream.txt", "piper", 1, None),
+        ("small_piper.json", "device-placement", None, "maxSizePerFPGA"),
+        ("small_piper.json", "pipedream", 1, None),
+        ("small_device_placement.json", "piper", None, "maxDevices"),
+        ("small_device_placement.json", "native", None, "schema"),
+        ("layer_graph.json", "piper", None, "maxDevices"),
+    ],
+)
+def test_a_wrong_format_is_refused_with_the_place(
+    small: Path, file: str, format: str, line: int | None, field: str | None
+) -> None:
+    """A file read in a format that it does not have names the first line or field that does not fit."""
+    with pytest.raises(FormatError) as caught:
+        read(small / file, format)
+    assert (caught.value.path, caught.value.line, caught.value.field) == (str(small / file), line, field)
 
 
 def test_a_failed_write_leaves_the_old_file(small: Path, tmp_path: Path) -> None:

@@ -147,3 +147,10 @@ def test_summary_tells_devices_preset_and_notes(instance: Instance) -> None:
     for part in ("4 x device", "a-preset", "microbatches=8", "note: one note"):
         assert part in text
     assert hash(instance) == hash(instance)
+
+
+def test_keys_that_are_no_texts_are_refused(tmp_path: Path) -> None:
+    """JSON would turn the key 1 into "1"; the file is not written."""
+    with pytest.raises(FormatError, match="the key 1; JSON has only texts") as caught:
+        write(Instance(CostGraph.chain([1.0]), parameters={"shares": {1: 0.5}}), tmp_path / "x.json")
+    assert caught.value.field == "parameters.shares"

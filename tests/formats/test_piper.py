@@ -184,6 +184,14 @@ def test_what_the_format_cannot_say_is_refused(
         write(Instance(graph, cluster, parameters={"microbatches": 1}), tmp_path / "x.json", "piper")
 
 
+def test_fields_named_like_our_own_survive(small: Path, tmp_path: Path) -> None:
+    """A way's extra fields may be called what the reader calls its own."""
+    extra = {"degree": "x", "recompute": [1], "fields": {"a": 1}}
+    path = edited(small, tmp_path, lambda d: d["nodes"][1]["TMPCs"]["2"][0].update(extra))
+    assert write(read(path), tmp_path / "out.json", "piper") == ()
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads(path.read_text())
+
+
 def test_piper_has_no_solutions(small: Path, tmp_path: Path) -> None:
     """A solution goes into a file of its own."""
     with pytest.raises(FormatError, match=r"Plan\.save"):

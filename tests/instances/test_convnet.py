@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import networkx
@@ -95,6 +96,16 @@ def test_inference_has_no_backward_pass() -> None:
     """An inference graph has no backward columns."""
     assert vgg(training=False).style == "inference"
     assert resnet(precision="fp16", kinds=["v100-32gb", "jetson-nano"]).kinds == ("v100-32gb", "jetson-nano")
+
+
+@pytest.mark.parametrize("make", [resnet, vgg])
+def test_whole_floats_are_the_same_numbers(make: Callable[..., CostGraph]) -> None:
+    """Arguments read from a file as 50.0 give the graph of 50, under the same name."""
+    depth = 50 if make is resnet else 16
+    floats = make(depth=float(depth), image=64.0, classes=10.0, microbatch=2.0)
+    whole = make(depth=depth, image=64, classes=10, microbatch=2)
+    assert (floats.name, floats.hash, floats.source) == (whole.name, whole.hash, whole.source)
+    assert isinstance(floats.source["image"], int)
 
 
 @pytest.mark.parametrize(
