@@ -16,8 +16,8 @@ from balance.problems.model.fields import Fields, number, plain
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.plan import Plan
 from balance.problems.model.problem import Evaluation, Problem, Violation
+from balance.result_page import summary_page, table_rows
 from balance.status import Status, contract_fault
-from balance.wording import show_bytes, show_seconds, show_share, show_table
 
 if TYPE_CHECKING:
     import pandas
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "dnn-balance/result"
 VERSION = 1
-MOST_ROWS = 40  # stages shown in a summary before the middle ones are left out
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,90 +122,11 @@ class Result:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def summary(self) -> str:
-        """Return a compact page for people: status, objective, bound and gap, solver, stages, or the reasons."""
-        lines = [self._headline()]
-        if self.status is not Status.infeasible:
-            proof = f" ({self.bound_name})" if self.bound_name and math.isfinite(self.bound) else ""
-            lines.append(f"bound   {self._value(self.bound)}{proof}, gap {show_share(self.gap)}")
-        why = self.provenance.get("why")
-        lines.append(f"solver  {self.solver or '-'} in {show_seconds(self.seconds)}{f': {why}' if why else ''}")
-        lines.extend(f"note    {note}" for note in self.provenance.get("notes", ()))
-        lines.extend(f"reason  {reason.message}" for reason in self.reasons)
-        lines.extend(self._stage_lines())
-        return "\n".join(lines)
-
-    def _headline(self) -> str:
-        because = "" if self.stop_reason is StopReason.finished else f" ({str(self.stop_reason).replace('_', ' ')})"
-        if self.objective is None:
-            return f"{self.status}{because}: {'no solution exists' if self.reasons else 'no solution was found'}"
-        rate = self._rate()
-        return f"{self.status}{because}: {self._value(self.objective)}{f', {rate}' if rate else ''}"
-
-    def _value(self, value: float) -> str:
-        unit = self.problem.objective_unit
-        if unit == "s" or not math.isfinite(value):
-            return show_seconds(value)
-        return f"{value:.6g} {unit}".rstrip()
-
-    def _rate(self) -> str:
-        """Return the steady throughput behind a bottleneck."""
-        asked = getattr(self.problem, "objective", "")
-        if asked not in ("bottleneck", "fw-bw-bottleneck") or not self.objective or not math.isfinite(self.objective):
-            return ""
-        size = self.solution.microbatch_size if isinstance(self.solution, Plan) else None
-        count, what = (1.0, "micro-batches/s") if size is None else (size, "samples/s")
-        return f"{count / self.objective:.6g} {what}"
-
-    def _stage_lines(self) -> list[str]:
-        rows = self._rows()
-        if not rows:
-            return []
-        heads = [key for key in rows[0] if key not in _FRAME_ONLY]
-        shown = {"load": show_seconds, "memory": show_bytes, "memory_available": show_bytes}
-        cells = [[shown.get(key, str)(row[key]) for key in heads] for row in rows]
-        if len(cells) > MOST_ROWS:
-            half = MOST_ROWS // 2
-            cells = [*cells[:half], ["..."] + [""] * (len(heads) - 1), *cells[-half:]]
-        titles = [{"memory_available": "of"}.get(key, key) for key in heads]
-        return ["", *show_table(titles, cells, right=("stage", "load", "memory", "of"))]
-
-    def _rows(self) -> list[dict[str, Any]]:
-        """Return one row per stage (per device for assignments): what it holds and the evaluator's figures."""
-        if self.solution is None:
-            return []
-        figures = {} if self.evaluation is None else self.evaluation.breakdown
-        if not isinstance(self.solution, Plan):
-            size = max((len(column) for column in figures.values() if np.ndim(column) == 1), default=0)
-            columns = {key: column for key, column in figures.items() if np.shape(column) == (size,)}
-            return [{"device": i, **{key: _scalar(columns[key][i]) for key in columns}} for i in range(size)]
-        stages = self.solution.stages
-        columns = {
-            key: column for key, column in figures.items() if np.shape(column) == (len(stages),) and key != "device"
-        }
-        label = self.problem.cluster.label
-        return [
-            {
-                "stage": s,
-                "operators": self._span(stage.operators),
-                "count": len(stage.operators),
-                "device": ", ".join(label(d).strip("'") for d in stage.devices),
-                **({"recompute": stage.recompute} if any(other.recompute for other in stages) else {}),
-                **{key: _scalar(columns[key][s]) for key in columns},
-            }
-            for s, stage in enumerate(stages)
-        ]
-
-    def _span(self, operators: Any) -> str:
-        graph = self.problem.graph
-        if not len(operators):
-            return "none"
-        first, last = int(operators[0]), int(operators[-1])
-        if graph.names is not None:
-            return graph.names[first] if first == last else f"{graph.names[first]} .. {graph.names[last]}"
-        return str(first) if first == last else f"{first}..{last}"
+        """Return a compact page for people: status, objective, bound, gap, solver, stages or devices, or reasons."""
+        return summary_page(self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return one row per stage (per device for assignments) as a pandas frame; empty without a solution.
+        """Return one row per stage (per used device for assignments) as a pandas frame; empty without a solution.
 
         Raises
         ------
@@ -217,7 +137,7 @@ class Result:
             import pandas
         except ImportError as error:
             raise MissingDependencyError("frames need pandas: pip install 'dnn-balance[bench]'") from error
-        return pandas.DataFrame(self._rows())
+        return pandas.DataFrame(table_rows(self))
 
     def timeline(
         self,
@@ -361,9 +281,6 @@ class Result:
         from balance.problems.model.files import read_json
 
         return read_json(path, lambda data: cls.from_json(data, graph))
-
-
-_FRAME_ONLY = ("count", "forward", "backward", "received", "sent", "in_flight")
 
 
 def _scalar(value: Any) -> Any:

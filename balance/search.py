@@ -18,7 +18,8 @@ from typing import Any
 from balance.limits import Run, StopReason
 from balance.problems.model.errors import BalanceError, OptionError, ProblemError, SolverError, SolverNotFoundError
 from balance.problems.model.problem import Evaluation, Problem, Violation
-from balance.registry import DIRECT, Outcome, Solver, get_solver, ladder, list_bounds
+from balance.registry import get_solver, ladder, list_bounds
+from balance.solver import DIRECT, Outcome, Solver
 from balance.status import ABSOLUTE, RELATIVE, is_closed
 
 GRACE = 2.0

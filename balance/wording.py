@@ -5,8 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
-_BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
+_BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """Return the unit in which a time is read best, and its seconds; the command line reads the same units.
+
+    Examples
+    --------
+    >>> time_unit(0.00123), time_unit(0.0)
+    (('ms', 0.001), ('s', 1.0))
+    """
+    return next((pair for pair in _TIMES if abs(seconds) >= pair[1]), _TIMES[-1] if seconds else _TIMES[0])
+
+
+def byte_unit(amount: float) -> tuple[str, float]:
+    """Return the decimal unit in which an amount of memory is read best, and its bytes.
+
+    Examples
+    --------
+    >>> byte_unit(16e9)
+    ('GB', 1000000000.0)
+    """
+    return next((pair for pair in _BYTES if abs(amount) >= pair[1]), _BYTES[-1])
 
 
 def show_seconds(value: float | None) -> str:
@@ -19,10 +41,8 @@ def show_seconds(value: float | None) -> str:
     """
     if value is None or not math.isfinite(value):
         return "-"
-    for unit, factor in _TIMES:
-        if abs(value) >= factor:
-            return f"{value / factor:.6g} {unit}"
-    return "0 s" if value == 0 else f"{value / 1e-9:.6g} ns"
+    unit, factor = time_unit(value)
+    return f"{value / factor:.6g} {unit}"
 
 
 def show_bytes(value: float | None) -> str:
@@ -37,10 +57,8 @@ def show_bytes(value: float | None) -> str:
         return "-"
     if math.isinf(value):
         return "unlimited"
-    for unit, factor in _BYTES:
-        if abs(value) >= factor:
-            return f"{value / factor:.4g} {unit}"
-    return f"{value:.4g} B"
+    unit, factor = byte_unit(value)
+    return f"{value / factor:.4g} {unit}"
 
 
 def show_share(value: float | None) -> str:

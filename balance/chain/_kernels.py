@@ -3,6 +3,8 @@
 Every function is plain Python over arrays; its twin without compilation is its ``py_func``.
 All programs run from the last item to the first: ``value[i]`` is the best for items i..N-1, ``choice[i]`` the end of
 the first of their stages, ``flag[i]`` whether that stage recomputes.
+A program works for a number of steps and then says where it stopped, so that its caller can look at the time in between
+and call it again from there.
 """
 
 # The arrays reach the compiled code one by one; a struct of them would cost more to unbox than the loops themselves.
@@ -14,6 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+
+STEPS = 10_000_000
+"""Steps of one call, each the pricing of one stage: well under half a second."""
 
 TOTAL, FORWARD_ONLY, BACKWARD_ONLY = 0, 1, 2
 NEVER, ALWAYS, CHOOSE = 0, 1, 2
@@ -116,18 +121,29 @@ def extend(
     objective: Any,
     most_f: Any,
     most_b: Any,
+    first: Any,
+    steps: Any,
 ) -> Any:
     """Improve `value` by giving the next device (class q) a stage in front of the suffixes valued `after`.
 
     O(N x window): the stage [i, j) grows until its compute alone is no better than what is known for i.
+
+    Returns
+    -------
+    left, steps
+        The item to go on from (-1: all from `first` down are done), and the steps that are left.
     """
     N = len(costs.held) - 1
-    for i in range(N - 1, -1, -1):
+    for i in range(first, -1, -1):
+        if steps <= 0:
+            return i, steps
+        steps -= 1
         best = value[i]
         peak = 0.0
         for j in range(i + 1, N + 1):
             if costs.scratch[j - 1] > peak:
                 peak = costs.scratch[j - 1]
+            steps -= 1
             if stage_floor(costs, q, i, j, peak, y, capacity, objective) >= best:
                 break
             if after[j] >= best:
@@ -145,6 +161,7 @@ def extend(
                 flag[i] = recomputes
                 source[i] = mark
         value[i] = best
+    return -1, steps
 
 
 @njit(cache=True, nogil=True)
@@ -158,6 +175,9 @@ def fewest_stages(
     count: Any,
     choice: Any,
     flag: Any,
+    first: Any,
+    floor: Any,
+    steps: Any,
 ) -> Any:
     """Fill `count[i]` with the least number of equal devices that hold items i.. within the limits (class 0).
 
@@ -165,20 +185,24 @@ def fewest_stages(
 
     Returns
     -------
-    floor
-        No division within fewer than the found number of stages has a bottleneck below this, if `limit` is too small.
+    left, floor
+        The item to go on from (-1: all from `first` down are done). No division within fewer than the found number of
+        stages has a bottleneck below the floor, if `limit` is too small; the next call takes it on.
     """
     N = len(costs.held) - 1
     none = N + 2
-    floor = np.inf
     count[N] = 0
     last = len(flights) - 1
-    for i in range(N - 1, -1, -1):
+    for i in range(first, -1, -1):
+        if steps <= 0:
+            return i, floor
+        steps -= 1
         best = none
         peak = 0.0
         for j in range(i + 1, N + 1):
             if costs.scratch[j - 1] > peak:
                 peak = costs.scratch[j - 1]
+            steps -= 1
             # With the fewest stages after it (none) a stage needs the least memory: a floor for every j' >= j.
             least = stage_floor(costs, 0, i, j, peak, flights[0], capacity, TOTAL)
             if least > limit:
@@ -198,7 +222,7 @@ def fewest_stages(
                 choice[i] = j
                 flag[i] = recomputes
         count[i] = best
-    return floor
+    return -1, floor
 
 
 @njit(cache=True, nogil=True)
@@ -237,30 +261,55 @@ def count_vectors(
     objective: Any,
     most_f: Any,
     most_b: Any,
+    cursor: Any,
+    steps: Any,
 ) -> Any:
     """Fill the program over numbers of used devices per class: state c holds the best suffixes with exactly c.
 
     States are numbered in mixed radix (first class fastest), so that a state follows all it is built from.
     O(states x classes x N x window).
+
+    Parameters
+    ----------
+    values, choices, flags, sources
+        The table; only row 0 of `values` need be set.
+    cursor
+        Where to go on, (state, class, item); (1, 0, N - 1) at first.
+    steps
+        Steps of this call.
+
+    Returns
+    -------
+    done
+        Whether the table is full; otherwise `cursor` says where the next call goes on.
     """
+    N = len(costs.held) - 1
     classes = len(multiplicity)
     states = values.shape[0]
     strides = np.ones(classes, dtype=np.int64)
     for q in range(1, classes):
         strides[q] = strides[q - 1] * (multiplicity[q - 1] + 1)
     last = len(flights) - 1
-    for state in range(1, states):
+    for state in range(cursor[0], states):
+        if cursor[1] == 0 and cursor[2] == N - 1:
+            values[state] = np.inf
         used = 0
         for q in range(classes):
             used += (state // strides[q]) % (multiplicity[q] + 1)
         y = flights[min(used - 1, last)]
-        for q in range(classes):
-            if (state // strides[q]) % (multiplicity[q] + 1) == 0:
-                continue
-            extend(
-                costs, q, lefts[q], rights[q], y, capacities[q], values[state - strides[q]],
-                values[state], choices[state], flags[state], sources[state], q, objective, most_f, most_b,
-            )  # fmt: skip
+        for q in range(cursor[1], classes):
+            if (state // strides[q]) % (multiplicity[q] + 1) > 0:
+                left, steps = extend(
+                    costs, q, lefts[q], rights[q], y, capacities[q], values[state - strides[q]],
+                    values[state], choices[state], flags[state], sources[state], q, objective, most_f, most_b,
+                    cursor[2], steps,
+                )  # fmt: skip
+                if left >= 0:
+                    cursor[0], cursor[1], cursor[2] = state, q, left
+                    return False
+            cursor[2] = N - 1
+        cursor[1] = 0
+    return True
 
 
 @njit(cache=True, nogil=True)

@@ -53,9 +53,9 @@ class Counts(Solver):
         return 3
 
     def solve(self, problem: ChainProblem, run: Run) -> Outcome:
-        """Return the optimum; the compiled program is not interrupted once it runs."""
+        """Return the optimum; when stopped before the end, only what was known before."""
         tables = ChainTables(problem)
-        program = _Program(tables)
+        program = _Program(tables, run)
         if problem.objective == "bottleneck":
             found = program.search(0, np.inf, np.inf)
             result = None if found is None else (found[0], found[0], found[1])
@@ -76,11 +76,11 @@ def _states(tables: ChainTables) -> int:
 class _Program:
     """The table over count vectors."""
 
-    def __init__(self, tables: ChainTables) -> None:
+    def __init__(self, tables: ChainTables, run: Run) -> None:
         from balance.chain import _kernels
 
         self.kernels: Any = _kernels
-        self.tables = tables
+        self.tables, self.run = tables, run
         self.states = _states(tables)
         self.multiplicity = np.array(_multiplicity(tables), dtype=np.int64)
         sides = [tables.sides(int(devices[0])) for devices in tables.members]
@@ -90,17 +90,25 @@ class _Program:
         self.capacities = np.array([memory[int(devices[0])] for devices in tables.members], dtype=np.float64)
 
     def search(self, mode: int, most_f: float, most_b: float) -> tuple[float, Plan] | None:
-        """Return the least largest load (total, forward or backward by `mode`) and its plan within the limits."""
+        """Return the least largest load (total, forward or backward by `mode`) and its plan within the limits.
+
+        None if there is none, or if the run stopped it.
+        """
         tables, n = self.tables, self.tables.n
-        values = np.full((self.states, n + 1), np.inf)
+        # The kernel sets a row when it comes to it: a large table takes memory and time only as far as it is filled.
+        values = np.empty((self.states, n + 1))
+        values[0] = np.inf
         values[0, n] = 0.0
-        choices = np.full((self.states, n), -1, dtype=np.int32)
+        choices = np.empty((self.states, n), dtype=np.int32)
         flags = np.zeros((self.states, n), dtype=np.bool_)
         sources = np.zeros((self.states, n), dtype=np.int8 if len(self.multiplicity) < 128 else np.int32)
-        self.kernels.count_vectors(
+        cursor = np.array([1, 0, n - 1], dtype=np.int64)
+        while not self.kernels.count_vectors(
             tables.costs, self.lefts, self.rights, self.capacities, self.multiplicity, tables.flights,
-            values, choices, flags, sources, mode, most_f, most_b,
-        )  # fmt: skip
+            values, choices, flags, sources, mode, most_f, most_b, cursor, self.kernels.STEPS,
+        ):  # fmt: skip
+            if self.run.should_stop():
+                return None
         ends = values[:, 0]
         if tables.problem.idle:
             state = int(np.argmin(ends))

@@ -114,6 +114,10 @@ def _link_count(tables: ChainTables) -> int:
     return 2 if cluster.links == "hierarchical" else cluster.n_devices
 
 
+class _StoppedError(Exception):
+    """The run said stop in the middle of a layer; what is tabulated proves nothing."""
+
+
 class _Program:
     """The layers of the program for one choice of objective and limits."""
 
@@ -127,13 +131,19 @@ class _Program:
         self._sides: dict[tuple[int, Ways | None, Ways | None], Any] = {}
 
     def search(self, mode: int, most_f: float, most_b: float) -> tuple[float, Plan] | None:
-        """Return the least largest load (total, forward or backward by `mode`) and its plan within the limits."""
+        """Return the least largest load (total, forward or backward by `mode`) and its plan within the limits.
+
+        None if there is none, or if the run stopped it.
+        """
         problem = self.tables.problem
-        if not problem.idle:
-            return self._all_used(mode, most_f, most_b)
-        if problem.cluster.links in ("uniform", "none"):
-            return self._idle_allowed(mode, most_f, most_b)
-        return self._uneven_links(mode, most_f, most_b)
+        try:
+            if not problem.idle:
+                return self._all_used(mode, most_f, most_b)
+            if problem.cluster.links in ("uniform", "none"):
+                return self._idle_allowed(mode, most_f, most_b)
+            return self._uneven_links(mode, most_f, most_b)
+        except _StoppedError:
+            return None
 
     def _empty(self, like: _State | None = None) -> _State:
         n = self.tables.n
@@ -152,11 +162,16 @@ class _Program:
             self._sides[key] = self.tables.sides(device, left, right)
         sides = self._sides[key]
         self.layers += 1
-        self.kernels.extend(
-            self.tables.costs, key[0], sides[0], sides[1], y,
-            float(self.tables.problem.cluster.memory_bytes[device]), after,
-            into.value, into.choice, into.flag, into.source, mark, mode, limits[0], limits[1],
-        )  # fmt: skip
+        item = self.tables.n - 1
+        while item >= 0:
+            if self.run.should_stop():
+                raise _StoppedError
+            item, _ = self.kernels.extend(
+                self.tables.costs, key[0], sides[0], sides[1], y,
+                float(self.tables.problem.cluster.memory_bytes[device]), after,
+                into.value, into.choice, into.flag, into.source, mark, mode, limits[0], limits[1],
+                item, self.kernels.STEPS,
+            )  # fmt: skip
 
     def _all_used(self, mode: int, most_f: float, most_b: float) -> tuple[float, Plan] | None:
         """Every device holds a stage, so the device decides the number of stages after it."""
@@ -167,8 +182,6 @@ class _Program:
         ahead.value[-1] = 0.0
         states: list[_State] = []
         for d in range(p - 1, -1, -1):
-            if self.run.should_stop():
-                return None
             state = self._empty()
             left = cluster.both_ways(d - 1, d) if uneven and d > 0 else None
             right = cluster.both_ways(d, d + 1) if uneven and d + 1 < p else None
@@ -195,8 +208,6 @@ class _Program:
         after = [nothing] * depth
         layers: list[list[_State]] = []
         for d in range(p - 1, -1, -1):
-            if self.run.should_stop():
-                return None
             layer = []
             for u in range(min(depth, p - d)):
                 state = self._empty(after[u])
@@ -238,8 +249,6 @@ class _Program:
         end.value[-1] = 0.0
         states: dict[tuple[int, int, Ways | None], _State] = {}
         for d in range(p - 1, -1, -1):
-            if self.run.should_stop():
-                return None
             incoming: list[Ways | None] = list(dict.fromkeys(cluster.both_ways(e, d) for e in range(d)))
             for u in range(min(depth, p - d)):
                 y = problem.flight(u)

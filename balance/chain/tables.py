@@ -95,14 +95,14 @@ class ChainTables:
             device = int(devices[0])
             kind, speed = self.problem.device_kind[device], self.problem.cluster.speed[device]
             forward, backward = graph.forward[kind, c], graph.backward[kind, c]
-            hosted = np.isfinite(forward) & np.isfinite(backward)
+            hosted = graph.hosts[kind, c]
             if not hosted.all():
                 forward, backward = np.where(hosted, forward, 0.0), np.where(hosted, backward, 0.0)
             if graph.style == "operators":
                 late = graph.is_backward
                 forward, backward = np.where(late, 0.0, forward), np.where(late, forward, 0.0) + backward
             tables[FORWARD, q] = self._prefix(self._by_item(forward)) / speed
-            if backward.any():
+            if self.problem.has_backward and backward.any():
                 tables[BACKWARD, q] = self._prefix(self._by_item(backward)) / speed
         return tables[FORWARD], tables[BACKWARD]
 
@@ -114,7 +114,7 @@ class ChainTables:
         for q, devices in enumerate(self.members):
             device = int(devices[0])
             kind = self.problem.device_kind[device]
-            bad = np.isinf(graph.forward[kind, c]) | np.isinf(graph.backward[kind, c])
+            bad = ~graph.hosts[kind, c]
             if self.problem.n_operators_pinned:
                 bad = bad | ((graph.pinned >= 0) & (graph.pinned != device))
             if bad.any():
@@ -124,7 +124,8 @@ class ChainTables:
     @cached_property
     def traffic(self) -> Traffic:
         """What crosses each boundary of the chain."""
-        return boundary_traffic(self.problem.graph, self.problem.linearisation.position, self.n)
+        position, training = self.problem.linearisation.position, self.problem.has_backward
+        return boundary_traffic(self.problem.graph, position, self.n, training=training)
 
     @cached_property
     def spans(self) -> bool:
@@ -138,7 +139,7 @@ class ChainTables:
             return False
         if problem.graph.style == "operators" and problem.overlap == "max":
             return True
-        cost = charges(self.problem.graph, self.problem.linearisation.position)
+        cost = charges(problem.graph, problem.linearisation.position, training=problem.has_backward)
         used = (cost.bytes + cost.seconds).any(axis=0)
         return bool((cost.high - cost.low > 1)[used].any())
 
@@ -247,7 +248,7 @@ class ChainTables:
             configuration=problem.configuration,
             microbatches=problem.microbatches or 2 * len(devices),
             microbatch_size=problem.graph.configurations[problem.configuration].microbatch_size,
-            schedule="forward-only" if problem.graph.style == "inference" else problem.schedule,
+            schedule=problem.schedule if problem.has_backward else "forward-only",
         )
 
 
@@ -258,7 +259,7 @@ def direct_table(problem: ChainProblem, link: Link) -> FloatArray:
     in O(N^2 + pins).
     """
     position, tensors, n = problem.linearisation.position, problem.graph.tensors, problem.linearisation.n_items
-    cost = charges(problem.graph, position)
+    cost = charges(problem.graph, position, training=problem.has_backward)
     seconds = cost.time(link)
     corners = np.zeros((4, n + 3, n + 3))
 

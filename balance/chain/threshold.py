@@ -52,7 +52,7 @@ class Threshold(Solver):
     def solve(self, problem: ChainProblem, run: Run) -> Outcome:
         """Return the optimum, or the best threshold reached when stopped."""
         tables = ChainTables(problem)
-        probe = _Probe(tables)
+        probe = _Probe(tables, run)
         devices = problem.cluster.n_devices
         low, high = probe.bracket(devices, run)
         if high == np.inf:
@@ -86,11 +86,11 @@ class Threshold(Solver):
 class _Probe:
     """Least numbers of devices for thresholds, with the division of the last success."""
 
-    def __init__(self, tables: ChainTables) -> None:
+    def __init__(self, tables: ChainTables, run: Run) -> None:
         from balance.chain import _kernels
 
         self.kernels: Any = _kernels
-        self.tables = tables
+        self.tables, self.run = tables, run
         self.left, self.right = tables.sides(0)
         self.capacity = float(tables.problem.cluster.memory_bytes[0])
         self.flights = tables.flights
@@ -102,10 +102,16 @@ class _Probe:
         self._best: tuple[Any, Any] | None = None
 
     def __call__(self, limit: float, devices: int) -> tuple[float, float]:
-        """Return (bottleneck found or inf, least threshold worth trying next)."""
+        """Return (bottleneck found or inf, least threshold worth trying next); (inf, -inf) if the run stopped it."""
         self.probes += 1
         args = (self.tables.costs, self.left, self.right, self.flights, self.capacity)
-        floor = self.kernels.fewest_stages(*args, limit, self.count, self.choice, self.flag)
+        item, floor = self.tables.n - 1, np.inf
+        while item >= 0:
+            if self.run.should_stop():
+                return np.inf, -np.inf
+            item, floor = self.kernels.fewest_stages(
+                *args, limit, self.count, self.choice, self.flag, item, floor, self.kernels.STEPS
+            )
         if self.count[0] > min(devices, self.tables.n):  # the kernel says n + 2 where there is no division
             return np.inf, float(floor)
         self._best = (self.choice.copy(), self.flag.copy())
@@ -156,11 +162,10 @@ def bottleneck_curve(problem: ChainProblem, most: int) -> FloatArray:
         proves too small are not tried again for smaller numbers.
     """
     tables = ChainTables(problem)
-    probe = _Probe(tables)
+    probe = _Probe(tables, run := Run())
     flights = np.array([problem.flight(u) for u in range(most)], dtype=np.int64)
     probe.flights = flights
     curve = np.full(most, np.inf)
-    run = Run()
     low = 0.0
     for devices in range(most, 0, -1):  # fewer devices are never faster, so the lower end only rises
         start, high = probe.bracket(devices, run)

@@ -18,13 +18,14 @@ from balance.limits import Run
 from balance.problems.model.tensors import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    import pulp
+    pass
 
 SAFETY = 1.0 - 1e-7
 """Factor on dual bounds: HiGHS keeps rows to 1e-9 of a scaled model."""
 
-LOOSE = 1.0 - 1e-9
-"""Factor on thresholds inside models, for the rounding of sums."""
+LOOSE = 1.0 - 1e-6
+"""Factor on thresholds inside models: well beyond the tolerances, at which HiGHS's presolve has called feasible models
+infeasible."""
 
 
 class Part(Run):
@@ -87,13 +88,23 @@ class View:
 
     @classmethod
     def least(cls, tables: CutTables) -> View:
-        """Return a device that is in everything as good as the best of the types."""
+        """Return a device that is in everything as good as the best of the types; it pays if all types do."""
+        return cls._best(tables, np.ones(tables.n_types, dtype=bool), bool(tables.pays.all()))
+
+    @classmethod
+    def least_paying(cls, tables: CutTables) -> View:
+        """Return a device that is in everything as good as the best of the types that pay, and pays."""
+        return cls._best(tables, tables.pays, True)
+
+    @classmethod
+    def _best(cls, tables: CutTables, chosen: np.ndarray[Any, np.dtype[np.bool_]], pays: bool) -> View:
         work, weight = _seconds(tables)
         unit = _unit(work)
-        row = np.where(tables.barred, np.inf, work).min(axis=0)
-        factor = 1.0 if tables.pays.all() else 0.0
-        none = np.zeros(tables.n, dtype=bool)
-        return cls(tables, row / unit, weight * factor / unit, none, float(tables.capacity.max()), unit)
+        row = np.where(tables.barred, np.inf, work)[chosen].min(axis=0)
+        barred = np.isinf(row)
+        factor = 1.0 if pays else 0.0
+        row = np.where(barred, 0.0, row)
+        return cls(tables, row / unit, weight * factor / unit, barred, float(tables.capacity[chosen].max()), unit)
 
 
 def _seconds(tables: CutTables) -> tuple[FloatArray, FloatArray]:
@@ -129,9 +140,10 @@ class Stage:
 
         self.view = view
         self.model = pulp.LpProblem("stage", pulp.LpMinimize)
-        self.load = pulp.LpVariable("load", floor * LOOSE)
+        self.load = self.model.add_variable("load", floor * LOOSE)
         self.model += self.load
         self.members = self._members()
+        self.cut: Any = 0.0
         for v in np.flatnonzero(view.barred).tolist():
             self.model += self.members.inside[v] <= 0
         self.limit("stage", self.members.inside, 1)
@@ -140,6 +152,7 @@ class Stage:
         """Let a set of blocks load and fit so many devices, each with at most `load`."""
         self._fit(chosen, devices)
         work, cut = self.work_of(chosen), self._cut(name, chosen)
+        self.cut = cut if name == "stage" else self.cut
         if self.view.tables.problem.overlap == "sum":
             self.model += work + cut <= devices * self.load
         else:  # the largest of received, work and sent is at least half of what is received and sent
@@ -148,9 +161,13 @@ class Stage:
 
     def work_of(self, chosen: Sequence[Any]) -> Any:
         """Return the work of a set of blocks."""
+        return self.weigh(self.view.work, chosen)
+
+    def weigh(self, weights: FloatArray, chosen: Sequence[Any]) -> Any:
+        """Return the sum of weights over a set of blocks."""
         import pulp
 
-        return pulp.lpSum(float(w) * x for w, x in zip(self.view.work, chosen, strict=True) if w)
+        return pulp.lpSum(float(w) * x for w, x in zip(weights, chosen, strict=True) if w)
 
     def count(self, chosen: Sequence[Any]) -> Any:
         """Return the number of blocks in a set."""
@@ -161,21 +178,27 @@ class Stage:
     def solve(self, run: Run) -> tuple[float, IntArray | None]:
         """Return a proved lower bound in units of the view, and the blocks of the best stage that was found."""
         from balance.engines.highs import solve_model
+        from balance.engines.outcome import EngineStatus
 
         answer = solve_model(self.model, run)
+        if answer.status is EngineStatus.infeasible:  # believed only without presolve, see LOOSE
+            answer = solve_model(self.model, run, options={"presolve": "off"})
         chosen = None
         if answer.values is not None:
             values = answer.values
             chosen = np.flatnonzero([_value(x, values) > 0.5 for x in self.members.inside])
         return answer.bound * SAFETY if answer.bound > 0 else 0.0, chosen
 
-    def _members(self) -> Members:
+    def _binary(self, name: str) -> Any:
         import pulp
 
+        return self.model.add_variable(name, 0, 1, pulp.LpBinary)
+
+    def _members(self) -> Members:
         tables = self.view.tables
         contiguity = tables.problem.contiguity
         if contiguity == "none":
-            return Members([pulp.LpVariable(f"in_{v}", cat="Binary") for v in range(tables.n)], [], [])
+            return Members([self._binary(f"in_{v}") for v in range(tables.n)], [], [])
         graph = tables.problem.graph
         if contiguity == "acyclic":
             items, home = tables.n, np.arange(tables.n)
@@ -185,8 +208,8 @@ class Stage:
             source, target = graph.tensors.edge_producer, graph.tensors.consumers
             ahead = ~graph.is_backward[source] & ~graph.is_backward[target]
             source, target = source[ahead], target[ahead]
-        before = [pulp.LpVariable(f"before_{i}", cat="Binary") for i in range(items)]
-        upto = [pulp.LpVariable(f"upto_{i}", cat="Binary") for i in range(items)]
+        before = [self._binary(f"before_{i}") for i in range(items)]
+        upto = [self._binary(f"upto_{i}") for i in range(items)]
         for i in range(items):
             self.model += before[i] <= upto[i]
         for a, b in zip(source.tolist(), target.tolist(), strict=True):
@@ -194,7 +217,7 @@ class Stage:
             self.model += upto[a] >= upto[b]
         if contiguity == "acyclic":
             return Members([q - p for p, q in zip(before, upto, strict=True)], before, upto)
-        inside = [pulp.LpVariable(f"in_{v}", cat="Binary") for v in range(tables.n)]
+        inside = [self._binary(f"in_{v}") for v in range(tables.n)]
         for i in np.flatnonzero(~graph.is_backward).tolist():
             self.model += upto[i] - before[i] == inside[home[i]]
         return Members(inside, before, upto)
@@ -206,7 +229,7 @@ class Stage:
         nets = self.view.tables.nets
         terms = []
         for h in np.flatnonzero(self.view.weight).tolist():
-            cut = pulp.LpVariable(f"{name}_cut_{h}", 0.0, 1.0)
+            cut = self.model.add_variable(f"{name}_cut_{h}", 0.0, 1.0)
             own = int(nets.producer[h])
             for v in nets.pins[nets.offsets[h] : nets.offsets[h + 1]].tolist():
                 if v != own:
@@ -227,7 +250,9 @@ class Stage:
         scale = float(size.max())
         if scale > 0:
             room = devices * self.view.capacity / scale
-            self.model += pulp.lpSum(float(b / scale) * x for b, x in zip(size, chosen, strict=True)) <= room / LOOSE
+            self.model += pulp.lpSum(float(b / scale) * x for b, x in zip(size, chosen, strict=True)) <= room * (
+                2.0 - LOOSE
+            )
 
 
 def _value(expression: Any, values: Any) -> float:
@@ -258,6 +283,27 @@ def bottleneck_block(tables: CutTables, run: Run) -> float:
     return best
 
 
+def balanced_cut(tables: CutTables, run: Run, floor: float) -> float:
+    """Return the bound of `balance.cut.bounds.balanced_cut`, in seconds; `floor` is one that is known."""
+    view = View.least_paying(tables)
+    work = tables.seconds.sum(axis=1) / view.unit
+    paying = np.where(view.barred, np.inf, view.work)
+    total, free_total = float(view.work.sum()), np.where(tables.barred, 0.0, work).sum(axis=1)
+    price = np.where(free_total > 0, max(total, 1e-300) / np.where(free_total > 0, free_total, 1.0), 1.0)
+    cells = np.where(tables.barred, np.inf, work * price[:, None])
+    free = ~tables.pays
+    least = np.minimum(paying, cells[free].min(axis=0)) if free.any() else paying
+    share, rest = float(least.sum()) * LOOSE, float((price * tables.counts)[free].sum())
+    most = min(int(tables.counts[tables.pays].sum()), tables.most_stages)
+    fewer = share / (most - 1 + rest) if most - 1 + rest > 0 else math.inf
+    stage = Stage(view, floor / view.unit)
+    inside, load, cut = stage.members.inside, stage.load, stage.cut
+    stage.model += most * cut + share <= (most + rest) * load
+    stage.model += stage.weigh(least, inside) >= share - (most - 1 + rest) * load + (most - 1) * cut
+    bound, _ = stage.solve(Part(run))
+    return max(floor, min(fewer, bound) * view.unit)
+
+
 def super_blocks(tables: CutTables, run: Run, floor: float) -> float:
     """Return the bound of `balance.cut.bounds.three_super_blocks`, in seconds; `floor` is one that is known."""
     view, k = View.least(tables), tables.most_stages
@@ -278,7 +324,7 @@ def super_blocks(tables: CutTables, run: Run, floor: float) -> float:
         best = min(best, bound * view.unit)
         if best <= floor or run.should_stop():
             break
-    return best if b == k else min(best, floor)
+    return max(best, floor) if b == k else floor
 
 
 def node_guess(tables: CutTables, run: Run, floor: float) -> float:
@@ -309,8 +355,7 @@ def node_guess(tables: CutTables, run: Run, floor: float) -> float:
             bound, chosen = stage.solve(Part(run))
             value = min(value, bound * view.unit)
             if chosen is not None:
-                load = _load(view, chosen) * view.unit
-                upper[chosen] = np.minimum(upper[chosen], load)
+                upper[chosen] = np.minimum(upper[chosen], _load(view, chosen) * view.unit)
             if value <= best:
                 break
         best = max(best, value)
@@ -321,7 +366,7 @@ def _load(view: View, chosen: IntArray) -> float:
     """Return the load of a stage; at least what its model minimises."""
     nets, inside = view.tables.nets, np.zeros(view.tables.n, dtype=bool)
     inside[chosen] = True
-    count = np.add.reduceat(inside[nets.pins].astype(np.int64), nets.offsets[:-1]) if len(nets) else np.zeros(0)
+    count = np.bincount(nets.rows, inside[nets.pins], len(nets))
     cut = (count > 0) & (count < np.diff(nets.offsets))
     work, paid = float(view.work[chosen].sum()), float(view.weight[cut].sum())
     return work + paid if view.tables.problem.overlap == "sum" else max(work, paid / 2)

@@ -144,3 +144,62 @@ def scan(
         if value > best:
             best, winner = value, v
     return best, winner, spent
+
+
+@njit(cache=True, nogil=True)
+def separable(
+    start: Any, head: Any, twin: Any, caps: Any, to_sink: Any, first: Any, second: Any, limit: int, budget: int
+) -> Any:
+    """Return, per pair of vertices, whether some set holds the first, not the second, and cuts at most `limit`.
+
+    Parameters
+    ----------
+    start, head, twin, caps
+        The network; the last vertex is the sink.
+    to_sink
+        Arc from each vertex that may be a `second` to the sink.
+    first, second
+        The pairs, shape (P,).
+    limit
+        Largest cut of interest.
+    budget
+        Arcs after which pairs are taken as separable without a look.
+    """
+    vertices = len(start) - 1
+    scratch = np.zeros((3, vertices), dtype=np.int64)
+    result = np.ones(len(first), dtype=np.bool_)
+    spent = 0
+    for pair in range(len(first)):
+        if spent > budget:
+            break
+        room = caps.copy()
+        room[to_sink[second[pair]]] = BIG
+        flow, looked = maximum_flow(start, head, twin, room, first[pair], vertices - 1, scratch)
+        spent += looked + len(caps) // 8
+        result[pair] = flow <= limit
+    return result
+
+
+@njit(cache=True, nogil=True)
+def all_cuts(start: Any, head: Any, twin: Any, caps: Any, n: int, budget: int) -> Any:
+    """Return the least cut around each of the first `n` vertices; 0 for those that the budget does not reach.
+
+    Parameters
+    ----------
+    start, head, twin, caps
+        The network; the last vertex is the sink.
+    n
+        Number of vertices to cut.
+    budget
+        Arcs to look at.
+    """
+    vertices = len(start) - 1
+    scratch = np.zeros((3, vertices), dtype=np.int64)
+    values = np.zeros(n, dtype=np.int64)
+    spent = 0
+    for v in range(n):
+        if spent > budget:
+            break
+        values[v], looked = maximum_flow(start, head, twin, caps.copy(), v, vertices - 1, scratch)
+        spent += looked + len(caps) // 8
+    return values

@@ -12,7 +12,7 @@ import numpy as np
 from balance.cut.tables import BoolArray, CutTables
 from balance.problems.cut import CutProblem
 from balance.problems.model.errors import ProblemError, SolverError
-from balance.problems.model.tensors import IntArray
+from balance.problems.model.tensors import FloatArray, IntArray
 from balance.problems.model.traffic import BACKWARD, FORWARD, charges
 
 BUDGET = 60_000_000
@@ -133,6 +133,32 @@ def highest(tables: CutTables, phases: tuple[int, ...] = BOTH, budget: int = BUD
         int(least[first]), budget,
     )  # fmt: skip
     return Peak(int(value), int(block) if block >= 0 else first)
+
+
+def cut_seconds(tables: CutTables, budget: int) -> FloatArray:
+    """Return lower bounds on the load of a device of each type that holds each block, shape (Q, N), in seconds.
+
+    Parameters
+    ----------
+    tables
+        The problem's arrays.
+    budget
+        Arcs to look at for each type; what is not reached is bounded by the block's own work.
+    """
+    from balance.cut import _max_flow as kernels
+
+    found: FloatArray = tables.seconds.sum(axis=1)
+    weight = tables.nets.weight.sum(axis=0)
+    if not weight.any():
+        return found
+    share = 3.0 if tables.problem.overlap == "max" else 1.0
+    network = Network.of(tables.n, tables.nets.offsets, tables.nets.pins)
+    for q in np.flatnonzero(tables.pays).tolist():
+        caps = network.capacities(tables.work[q].sum(axis=0), tables.barred[q], weight)
+        values = kernels.all_cuts(network.start, network.head, network.twin, caps, tables.n, budget)
+        values = np.where(tables.barred[q], 0, values).tolist()
+        found[q] = np.maximum(found[q], [tables.bound(value) / share for value in values])
+    return found
 
 
 # -- the proof -------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Work:
             table[:, held[label[pinned[held]] != q]] = np.inf
             rows.append([np.bincount(block, row, n) for row in table])
         seconds = np.array(rows, dtype=np.float64)
-        seconds[np.repeat(np.isinf(seconds).any(axis=1)[:, None], 2, axis=1)] = np.inf
+        seconds += np.where(np.isinf(seconds.sum(axis=1)), np.inf, 0.0)[:, None]
         return cls(seconds, np.bincount(label), problem.device_pays[first], block)
 
     @property
@@ -111,8 +111,8 @@ def _toll(problem: CutProblem, work: Work) -> float:
     Every set of blocks that is neither empty nor everything cuts a tensor of the heaviest spanning tree; the lightest
     edge of that tree is therefore paid.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import minimum_spanning_tree
+    from scipy.sparse import coo_array  # type: ignore[import-untyped]
+    from scipy.sparse.csgraph import minimum_spanning_tree  # type: ignore[import-untyped]
 
     tensors, n = problem.graph.tensors, work.seconds.shape[2]
     if problem.overlap == "max" or n < 2 or not len(tensors):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from balance.cut.layers import floor
+from balance.cut.presolve import presolve
 from balance.cut.reasons import obvious, reasons
 from balance.cut.tables import CutTables
 from balance.engines.outcome import EngineStatus
@@ -63,18 +64,21 @@ class CpSat(Solver):
         impossible = obvious(tables)
         if impossible:
             return Outcome(proved_infeasible=True, infeasible=impossible)
+        reduction = presolve(tables, run)
+        tables = reduction.tables
         program = CutProgram(tables)
         if run.best is not None:
             program.hint(run.best[0])
         answer = solve_cp(program.model, run, read=program.read, scale=program.scale)
+        stats = {**answer.stats, **reduction.stats}
         if answer.status is EngineStatus.infeasible:
-            return Outcome(proved_infeasible=True, infeasible=reasons(tables), stats=answer.stats)
+            return Outcome(proved_infeasible=True, infeasible=reasons(tables), stats=stats)
         return Outcome(
             None if answer.values is None else answer.values["solution"],
             bound=answer.bound,
             bound_name="cp_sat",
             stop_reason=answer.stop_reason,
-            stats=answer.stats,
+            stats=stats,
         )
 
 

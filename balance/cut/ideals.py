@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from balance.chain.pareto import sweep
 from balance.cut.layers import BIG, build_layers, ceiling, floor, reaches, reference_work, thresholds
+from balance.cut.presolve import presolve
 from balance.cut.reasons import obvious, reasons
 from balance.cut.tables import CutTables
 from balance.limits import Run, StopReason
@@ -70,14 +71,14 @@ class Ideals(Solver):
         impossible = obvious(tables)
         if impossible:
             return Outcome(proved_infeasible=True, infeasible=impossible)
+        reduction = presolve(tables, run)
+        tables = reduction.tables
         program = IdealProgram.build(tables, run)
         if program is None:
-            return Outcome(
-                stop_reason=run.stop_reason or StopReason.memory_limit, stats={"ideals": f"> {most_ideals(tables)}"}
-            )
-        if problem.objective == "bottleneck":
-            return program.bottleneck()
-        return program.flush()
+            reason = run.stop_reason or StopReason.memory_limit
+            return Outcome(stop_reason=reason, stats={"ideals": f"> {most_ideals(tables)}", **reduction.stats})
+        outcome = program.bottleneck() if problem.objective == "bottleneck" else program.flush()
+        return replace(outcome, stats={**outcome.stats, **reduction.stats})
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from balance.cut.presolve import presolve
 from balance.cut.reasons import obvious, reasons
 from balance.cut.tables import CutTables
 from balance.limits import Run, StopReason
@@ -57,6 +58,8 @@ class Milp(Solver):
         impossible = obvious(tables)
         if impossible:
             return Outcome(proved_infeasible=True, infeasible=impossible)
+        reduction = presolve(tables, run)
+        tables = reduction.tables
         model = formulate_prefix(tables) if problem.contiguity == "acyclic" else formulate_assignment(tables)
         start = None if run.best is None else model.start(run.best[0])
 
@@ -66,12 +69,11 @@ class Milp(Solver):
             return solution, evaluation.objective if evaluation.feasible else math.inf
 
         answer = solve_model(model.lp, run, start=start, decode=decode)
+        stats = {**answer.stats, **reduction.stats}
         if answer.bound == math.inf and answer.values is None and answer.stop_reason == StopReason.finished:
-            return Outcome(proved_infeasible=True, infeasible=reasons(tables), stats=answer.stats)
+            return Outcome(proved_infeasible=True, infeasible=reasons(tables), stats=stats)
         solution = None if answer.values is None else model.solution(answer.values)
-        return Outcome(
-            solution, bound=answer.bound, bound_name="milp", stop_reason=answer.stop_reason, stats=answer.stats
-        )
+        return Outcome(solution, bound=answer.bound, bound_name="milp", stop_reason=answer.stop_reason, stats=stats)
 
 
 @dataclass(eq=False)

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balance.problems.cut import CutProblem
+from balance.problems.model.contraction import contract
 from balance.problems.model.plan import Assignment, Plan, Replica, Stage
 from balance.problems.model.tensors import FloatArray, IntArray
+from balance.problems.model.topology import renumber
 from balance.problems.model.traffic import BACKWARD, FORWARD, charges
 
 BoolArray = NDArray[np.bool_]
@@ -61,16 +63,18 @@ class CutTables:
     ----------
     problem
         The problem.
+    label
+        Class of each operator, shape (n,): those of a class are taken as one; default: the classes of the problem.
     """
 
-    def __init__(self, problem: CutProblem) -> None:
+    def __init__(self, problem: CutProblem, label: IntArray | None = None) -> None:
         self.problem = problem
         if problem.contiguity == "acyclic":
-            blocks = problem.contraction
+            blocks = problem.contraction if label is None else contract(problem.graph, label)
             self.block, self.n = blocks.block, blocks.n_blocks
             self.source, self.target = blocks.source, blocks.target
         else:
-            self.block = problem.classes
+            self.block = problem.classes if label is None else renumber(label)
             self.n = int(self.block.max()) + 1
             self.source = self.target = np.zeros(0, dtype=np.int64)
         self.types, self.type_devices = self._types()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from balance.plot.panels import draw_chart, draw_memory, legend_entries, named, time_unit
+from balance.plot.panels import draw_chart, draw_memory, legend_entries, named
 from balance.problems.model.actions import Kind
 from balance.problems.model.errors import MissingDependencyError, OptionError
 from balance.problems.model.fields import nearest
+from balance.problems.model.files import write_bytes
 from balance.problems.model.timeline import Timeline
+from balance.wording import show_seconds, show_share, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +84,8 @@ def _figure(rows: list[tuple[str, Timeline]], title: str | None, memory: bool) -
     from matplotlib.figure import Figure
 
     limit = max(one.step_time for _, one in rows) or 1.0
-    factor, unit = time_unit(limit)
+    unit, size = time_unit(limit)
+    factor = 1 / size
     panels: list[tuple[str, Timeline, bool]] = []
     heights: list[float] = []
     for name, one in rows:
@@ -131,7 +133,8 @@ def _into(ax: Axes, row: tuple[str, Timeline], title: str | None) -> Figure:
     figure = ax.get_figure(root=True)
     assert isinstance(figure, Figure)  # axes of a figure, maybe inside a subfigure
     limit = timeline.step_time or 1.0
-    factor, unit = time_unit(limit)
+    unit, size = time_unit(limit)
+    factor = 1 / size
     box = ax.get_window_extent()
     draw_chart(ax, timeline, factor, (box.width / figure.dpi, box.height / figure.dpi), limit)
     ax.set_xlabel(f"time [{unit}]")
@@ -140,8 +143,7 @@ def _into(ax: Axes, row: tuple[str, Timeline], title: str | None) -> Figure:
 
 
 def _caption(name: str, timeline: Timeline) -> str:
-    factor, unit = time_unit(timeline.step_time)
-    figures = f"step {timeline.step_time * factor:.4g} {unit}, bubble {timeline.bubble_fraction:.1%}"
+    figures = f"step {show_seconds(float(f'{timeline.step_time:.4g}'))}, bubble {show_share(timeline.bubble_fraction)}"
     if timeline.samples_per_second is not None:
         figures += f", {timeline.samples_per_second:.4g} samples/s"
     return f"{name}: {figures}" if name else figures
@@ -159,17 +161,9 @@ def _target(path: str | Path) -> Path:
 
 
 def _save(figure: Figure, target: Path) -> None:
-    """Write the picture beside its place and move it there when it is complete."""
+    """Draw the picture in memory, then write the file whole."""
     ending = target.suffix.lower().removeprefix(".")
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    os.close(handle)
-    try:
-        dateless = {"Date": None} if ending == "svg" else {"CreationDate": None} if ending == "pdf" else None
-        figure.savefig(temporary, format=ending, dpi=150, metadata=dateless)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    dateless = {"Date": None} if ending == "svg" else {"CreationDate": None} if ending == "pdf" else None
+    picture = io.BytesIO()
+    figure.savefig(picture, format=ending, dpi=150, metadata=dateless)
+    write_bytes(target, picture.getvalue())

@@ -11,6 +11,7 @@ from balance.problems.model.actions import Kind
 from balance.problems.model.errors import OptionError
 from balance.problems.model.tensors import FloatArray
 from balance.problems.model.timeline import Timeline
+from balance.wording import byte_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,22 +58,6 @@ def named(
     if isinstance(labels, str) or len(labels) != len(many):
         raise OptionError(f"labels={labels!r} do not fit {len(many)} timelines; give one each")
     return list(zip(labels, many, strict=True))
-
-
-def time_unit(seconds: float) -> tuple[float, str]:
-    """Return factor and name of the unit in which a time is read best."""
-    for factor, name in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if seconds * factor >= 1:
-            return factor, name
-    return 1e9, "ns"
-
-
-def byte_unit(amount: float) -> tuple[float, str]:
-    """Return factor and name of the unit in which an amount of memory is read best."""
-    for power, name in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if amount >= 2**power:
-            return 2.0**-power, name
-    return 1.0, "B"
 
 
 def draw_chart(ax: Axes, timeline: Timeline, factor: float, inches: tuple[float, float], limit: float) -> list[Kind]:
@@ -127,7 +112,7 @@ def draw_memory(ax: Axes, timeline: Timeline, factor: float, limit: float) -> No
 
     curves = [timeline.memory(d) for d in range(timeline.n_devices)]
     highest = max(float(held.max()) for _, held in curves)
-    scale, unit = byte_unit(highest)
+    unit, size = byte_unit(highest)
     colours = colormaps["viridis"](np.linspace(0, 0.88, timeline.n_devices))
     for d, (moments, amounts) in enumerate(curves):
         # Where one action follows another at once, only what then holds is drawn.
@@ -135,14 +120,14 @@ def draw_memory(ax: Axes, timeline: Timeline, factor: float, limit: float) -> No
         times, held = moments[stays], amounts[stays]
         line = ax.step(
             np.append(times, limit) * factor,
-            np.append(held, held[-1]) * scale,
+            np.append(held, held[-1]) / size,
             where="post",
             color=colours[d],
             linewidth=1.1,
             label=f"device {d}",
         )[0]
         line.set_rasterized(len(times) > RASTER)
-    ax.set_ylim(0, highest * scale * 1.08 if highest > 0 else 1)
+    ax.set_ylim(0, highest / size * 1.08 if highest > 0 else 1)
     ax.set_ylabel(f"memory [{unit}]")
     ax.grid(axis="y", color="#e4e4e4", linewidth=0.6)
     ax.set_axisbelow(True)

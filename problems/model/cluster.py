@@ -3,86 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from balance.problems.model.device_columns import DEVICE_NUMBERS, checked, equal_devices, link_matrices, numbers
+from balance.problems.model.devices import LOCAL, Device, DeviceList, Link, link_of
 from balance.problems.model.errors import ClusterError
-from balance.problems.model.tensors import FloatArray, IntArray, frozen
+from balance.problems.model.tensors import FloatArray, IntArray, shrunk
 
 if TYPE_CHECKING:
     import networkx
 
+__all__ = ["LOCAL", "SCHEMA", "VERSION", "Cluster", "Device", "Link"]
+
 SCHEMA = "dnn-balance/cluster"
 VERSION = 1
-_COLUMNS = ("memory_bytes", "speed", "price")
-
-
-@dataclass(frozen=True)
-class Link:
-    """A link between two devices.
-
-    Parameters
-    ----------
-    latency
-        Seconds per message.
-    bandwidth
-        Bytes per second.
-
-    Raises
-    ------
-    ClusterError
-        If latency is negative or not finite, or bandwidth is not positive.
-    """
-
-    latency: float = 0.0
-    bandwidth: float = math.inf
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.latency < math.inf):
-            raise ClusterError(f"link latency must be finite and not negative, got {self.latency} s")
-        if not self.bandwidth > 0:
-            raise ClusterError(f"link bandwidth must be positive, got {self.bandwidth} B/s")
-
-    def seconds(self, size: float) -> float:
-        """Return the time to move `size` bytes; nothing to move takes no time."""
-        return self.latency + size / self.bandwidth if size > 0 else 0.0
-
-
-LOCAL = Link()
-
-
-@dataclass(frozen=True)
-class Device:
-    """One device.
-
-    Parameters
-    ----------
-    kind
-        Row of the cost tables that holds for it.
-    memory_bytes
-        Its memory.
-    speed
-        Factor on the kind's speed; times are divided by it.
-    price
-        Price per second of use.
-    name
-        Unique label, or None.
-    host
-        Which host it is in, for hierarchical links; None: a host of its own.
-    """
-
-    kind: str = "device"
-    memory_bytes: float = math.inf
-    speed: float = 1.0
-    price: float = 0.0
-    name: str | None = None
-    host: int | str | None = None
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -145,35 +86,14 @@ class Cluster:
         self._fill(
             kinds=tuple(kinds),
             kind=np.array([kinds[row.kind] for row in rows], dtype=np.int64),
-            **{key: _numbers(key, [getattr(row, key) for row in rows]) for key in _COLUMNS},
+            **{key: numbers(key, [getattr(row, key) for row in rows]) for key in DEVICE_NUMBERS},
             host=np.array([hosts[("own", i) if r.host is None else r.host] for i, r in enumerate(rows)], np.int64),
             names=None if all(n is None for n in named) else tuple(n or f"#{i}" for i, n in enumerate(named)),
         )
         self._connect(link, intra, inter, latency, bandwidth)
 
     def _fill(self, **columns: Any) -> None:
-        n = len(columns["kind"])
-        if n == 0:
-            raise ClusterError("a cluster needs at least one device")
-        memory, speed, price = (columns[key] for key in _COLUMNS)
-        for key, ok, rule in (
-            ("memory_bytes", memory >= 0, "must not be negative"),
-            ("speed", (speed > 0) & (speed < np.inf), "must be positive and finite"),
-            ("price", (price >= 0) & (price < np.inf), "must be finite and not negative"),
-        ):
-            bad = ~ok
-            if bad.any():
-                i = int(np.argmax(bad))
-                raise ClusterError(f"device {i} has {key} = {columns[key][i]}; it {rule}", device=i, field=key)
-        names = columns["names"]
-        if names is not None and len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ClusterError(f"two devices are named {twice!r}", name=twice)
-        if not all(isinstance(kind, str) and kind for kind in columns["kinds"]):
-            raise ClusterError(f"device kinds are non-empty strings, got {columns['kinds']!r}")
-        for key, value in columns.items():
-            if isinstance(value, np.ndarray):
-                value = value if 0 in value.strides else frozen(value, value.dtype)
+        for key, value in checked(columns).items():
             object.__setattr__(self, key, value)
 
     def _connect(
@@ -204,20 +124,9 @@ class Cluster:
         elif ways[2]:
             if latency is None or bandwidth is None:
                 raise ClusterError("link matrices come together: latency= in seconds, bandwidth= in bytes per second")
-            n = self.n_devices
-            tables = (_numbers("latency", latency), _numbers("bandwidth", bandwidth))
-            for key, table in zip(("latency", "bandwidth"), tables, strict=True):
-                if table.shape != (n, n):
-                    raise ClusterError(f"the {key} matrix has shape {table.shape}, expected ({n}, {n})")
-                off = ~np.eye(n, dtype=bool)
-                bad = off & ~((table >= 0) & (table < np.inf) if key == "latency" else table > 0)
-                if bad.any():
-                    a, b = (int(x) for x in np.argwhere(bad)[0])
-                    raise ClusterError(f"link {a} -> {b} has {key} = {table[a, b]}", devices=(a, b))
-                table = table.copy()
-                np.fill_diagonal(table, 0.0 if key == "latency" else np.inf)  # a device reaches itself at once
-                table.flags.writeable = False
-                put(self, key, table)
+            tables = link_matrices(latency, bandwidth, self.n_devices)
+            put(self, "latency", tables[0])
+            put(self, "bandwidth", tables[1])
             put(self, "links", "matrix")
         else:
             put(self, "links", "none")
@@ -239,11 +148,8 @@ class Cluster:
         """Return n equal devices with the same link between any two; no link is known without latency and bandwidth."""
         if n < 1:
             raise ClusterError(f"a cluster needs at least one device, got {n}")
-        link = None if latency is None and bandwidth is None else _link(latency, bandwidth)
-        self = cls.__new__(cls)
-        self._fill(**_equal(n, kind, memory_bytes, speed, price), host=np.arange(n))
-        self._connect(link, None, None, None, None)
-        return self
+        link = None if latency is None and bandwidth is None else link_of(latency, bandwidth)
+        return cls.from_columns({**equal_devices(n, kind, memory_bytes, speed, price), "host": np.arange(n)}, link=link)
 
     @classmethod
     def hierarchical(
@@ -262,10 +168,44 @@ class Cluster:
         if hosts < 1 or devices_per_host < 1:
             raise ClusterError(f"a cluster needs at least one device, got {hosts} hosts of {devices_per_host}")
         n = hosts * devices_per_host
+        columns = {**equal_devices(n, kind, memory_bytes, speed, price), "host": np.arange(n) // devices_per_host}
+        return cls.from_columns(columns, intra=intra, inter=inter)
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Mapping[str, Any],
+        *,
+        link: Link | None = None,
+        intra: Link | None = None,
+        inter: Link | None = None,
+        latency: ArrayLike | None = None,
+        bandwidth: ArrayLike | None = None,
+    ) -> Cluster:
+        """Return a cluster from the arrays that it holds; with broadcast ones, devices cost next to nothing.
+
+        Parameters
+        ----------
+        columns
+            ``kinds`` and ``names`` (or None), and arrays of shape (n,): ``kind`` and ``host`` (numbered by first
+            appearance), ``memory_bytes``, ``speed``, ``price``.
+        link, intra, inter, latency, bandwidth
+            As in the constructor.
+
+        Raises
+        ------
+        ClusterError
+            As the constructor.
+        """
         self = cls.__new__(cls)
-        self._fill(**_equal(n, kind, memory_bytes, speed, price), host=np.arange(n) // devices_per_host)
-        self._connect(None, intra, inter, None, None)
+        self._fill(**columns)
+        self._connect(link, intra, inter, latency, bandwidth)
         return self
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What `from_columns` takes to make the same devices."""
+        return {key: getattr(self, key) for key in ("kinds", "kind", *DEVICE_NUMBERS, "host", "names")}
 
     @classmethod
     def from_matrix(cls, devices: Iterable[Device], *, latency: ArrayLike, bandwidth: ArrayLike) -> Cluster:
@@ -284,44 +224,13 @@ class Cluster:
         ClusterError
             If two devices are not connected or an attribute is unknown.
         """
-        import networkx
+        from balance.problems.model.cluster_networkx import from_networkx
 
-        if graph.is_multigraph():
-            raise ClusterError("expected a graph with at most one link between two devices, got a multigraph")
-        vertices = list(graph.nodes)
-        known = ("kind", "memory_bytes", "speed", "price", "host")
-        rows = []
-        for vertex in vertices:
-            data = graph.nodes[vertex]
-            unknown = [key for key in data if key not in known]
-            if unknown:
-                raise ClusterError(f"device {vertex!r} has the unknown attribute {unknown[0]!r}: {', '.join(known)}")
-            rows.append(Device(name=str(vertex), **data))
-        for u, v, data in graph.edges(data=True):
-            unknown = [key for key in data if key not in ("latency", "bandwidth")]
-            if unknown:
-                raise ClusterError(f"link {u!r} - {v!r} has the unknown attribute {unknown[0]!r}: latency, bandwidth")
-            _link(data.get("latency"), data.get("bandwidth"))  # refuses values out of range
-
-        def mebibyte(u: Any, v: Any, data: dict[str, Any]) -> float:
-            return _link(data.get("latency"), data.get("bandwidth")).seconds(2.0**20)
-
-        n = len(vertices)
-        latency, bandwidth = np.zeros((n, n)), np.full((n, n), np.inf)
-        for a, u in enumerate(vertices):
-            paths = networkx.single_source_dijkstra_path(graph, u, weight=mebibyte)
-            for b, v in enumerate(vertices):
-                if v not in paths:
-                    raise ClusterError(f"there is no path between the devices {u!r} and {v!r}")
-                edges = [graph.edges[hop] for hop in zip(paths[v], paths[v][1:], strict=False)]
-                hops = [_link(data.get("latency"), data.get("bandwidth")) for data in edges]
-                latency[a, b] = sum(hop.latency for hop in hops)
-                bandwidth[a, b] = min((hop.bandwidth for hop in hops), default=math.inf)
-        return cls(rows, latency=latency, bandwidth=bandwidth)
+        return from_networkx(graph)
 
     def with_link(self, *, latency: float | None = None, bandwidth: float | None = None) -> Cluster:
         """Return the same devices with one uniform link."""
-        return Cluster(self.devices, link=_link(latency, bandwidth))
+        return Cluster.from_columns(self.columns, link=link_of(latency, bandwidth))
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -355,7 +264,7 @@ class Cluster:
     @property
     def devices(self) -> Sequence[Device]:
         """All devices, made when read."""
-        return _Devices(self)
+        return DeviceList(self.n_devices, self.device)
 
     def label(self, i: int) -> str:
         """Return the name of device `i`, or ``device i`` if it has none."""
@@ -394,7 +303,9 @@ class Cluster:
     @cached_property
     def is_homogeneous(self) -> bool:
         """Whether all devices are equal but for their names and every pair has the same link."""
-        same = all(bool((column == column[0]).all()) for column in (self.kind, *(getattr(self, c) for c in _COLUMNS)))
+        same = all(
+            bool((column == column[0]).all()) for column in (self.kind, *(getattr(self, c) for c in DEVICE_NUMBERS))
+        )
         return same and self.links in ("uniform", "none")
 
     def __eq__(self, other: object) -> bool:
@@ -408,43 +319,21 @@ class Cluster:
         return f"Cluster({counts}; links: {self.links})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Cluster.from_json, (self.to_json(),))
+        # Columns of equal numbers travel as one number, whatever the number of devices.
+        columns = {key: shrunk(v) if isinstance(v, np.ndarray) else v for key, v in self.columns.items()}
+        if bool((self.host == np.arange(self.n_devices)).all()):
+            columns["host"] = None
+        ways = ("inter" if self.links == "hierarchical" else "link", "intra", "latency", "bandwidth")
+        links = dict(zip(ways, (self.inter, self.intra, self.latency, self.bandwidth), strict=True))
+        return (_rebuild, (self.n_devices, columns, links))
 
     # -- files -------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready dictionary with a schema version; equal columns are one value."""
+        from balance.problems.model.cluster_json import cluster_to_json
 
-        def column(values: NDArray[Any]) -> Any:
-            cells = [None if math.isinf(v) else v for v in values.tolist()]
-            return cells[0] if len(set(cells)) == 1 else cells
-
-        data: dict[str, Any] = {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "count": self.n_devices,
-            "kinds": list(self.kinds),
-            "kind": column(self.kind),
-            **{key: column(getattr(self, key)) for key in _COLUMNS},
-        }
-        if self.names is not None:
-            data["names"] = list(self.names)
-        if self.links == "hierarchical" or len(set(self.host.tolist())) != self.n_devices:
-            data["host"] = self.host.tolist()
-        if self.links == "matrix":
-            assert self.latency is not None and self.bandwidth is not None
-            data["links"] = {
-                "latency": self.latency.tolist(),
-                "bandwidth": [[None if math.isinf(b) else b for b in row] for row in self.bandwidth.tolist()],
-            }
-        elif self.links != "none":
-            links = {"intra": self.intra, "inter": self.inter}
-            data["links"] = {
-                key: {"latency": v.latency, "bandwidth": None if math.isinf(v.bandwidth) else v.bandwidth}
-                for key, v in links.items()
-                if v is not None
-            }
-        return data
+        return cluster_to_json(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Cluster:
@@ -479,44 +368,7 @@ class Cluster:
         return read_json(path, cls.from_json)
 
 
-class _Devices(Sequence[Device]):
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def __len__(self) -> int:
-        return self._cluster.n_devices
-
-    @overload
-    def __getitem__(self, i: int) -> Device: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[Device]: ...
-    def __getitem__(self, i: int | slice) -> Device | list[Device]:
-        if isinstance(i, slice):
-            return [self._cluster.device(j) for j in range(*i.indices(len(self)))]
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"device {i} of {len(self)}")
-        return self._cluster.device(i % len(self))
-
-    def __iter__(self) -> Iterator[Device]:
-        return (self._cluster.device(i) for i in range(len(self)))
-
-
-def _equal(n: int, kind: str, memory_bytes: float, speed: float, price: float) -> dict[str, Any]:
-    values = {"memory_bytes": memory_bytes, "speed": speed, "price": price}
-    return {
-        "kinds": (kind,),
-        "kind": np.broadcast_to(np.int64(0), (n,)),
-        **{key: np.broadcast_to(_numbers(key, value), (n,)) for key, value in values.items()},
-        "names": None,
-    }
-
-
-def _numbers(key: str, values: ArrayLike) -> FloatArray:
-    try:
-        return frozen(values)
-    except (TypeError, ValueError) as error:
-        raise ClusterError(f"{key} must hold numbers: {error}", field=key) from None
-
-
-def _link(latency: float | None, bandwidth: float | None) -> Link:
-    return Link(0.0 if latency is None else latency, math.inf if bandwidth is None else bandwidth)
+def _rebuild(n: int, columns: dict[str, Any], links: dict[str, Any]) -> Cluster:
+    host = columns["host"]
+    spread = {key: np.broadcast_to(v, (n,)) if isinstance(v, np.ndarray) else v for key, v in columns.items()}
+    return Cluster.from_columns({**spread, "host": np.arange(n) if host is None else host}, **links)

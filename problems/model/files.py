@@ -18,7 +18,18 @@ LARGEST_FILE = 2**30
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path` through a temporary file in the same folder.
+    """Write `text` to `path` as UTF-8 with line feeds, through `write_bytes`.
+
+    Raises
+    ------
+    OSError
+        As `write_bytes`.
+    """
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write `content` to `path` through a temporary file in the same folder.
 
     Raises
     ------
@@ -28,8 +39,8 @@ def write_text(path: str | Path, text: str) -> None:
     target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes private files; give the result the permissions an ordinary write would.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.memory import device_bytes, receive_buffer_bytes, stage_activation_bytes
 from balance.problems.model.plan import Plan
-from balance.problems.model.tensors import FloatArray, IntArray
+from balance.problems.model.tensors import FloatArray, IntArray, frozen
 from balance.problems.model.traffic import BACKWARD, FORWARD, Traffic
 
 
@@ -46,6 +47,15 @@ class Footprint:
     recompute: NDArray[np.bool_]
     state_factor: float = 1.0
 
+    def __post_init__(self) -> None:
+        for column in fields(self):
+            value = getattr(self, column.name)
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, column.name, frozen(value, value.dtype))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # through the constructor: arrays are pickled without their read-only flag
+        return (Footprint, tuple(getattr(self, column.name) for column in fields(self)))
+
     @classmethod
     def of(
         cls,
@@ -66,7 +76,8 @@ class Footprint:
         traffic
             What crosses the stages' boundaries, from `balance.problems.model.traffic.boundary_traffic`.
         training
-            Whether gradients are received.
+            Whether there is a backward pass. Without one no gradient is received, and a stage that would recompute in
+            it does not.
         state_factor
             Bytes held per parameter byte.
         backend
@@ -91,7 +102,7 @@ class Footprint:
             inputs=inputs,
             workspace=_column(plan, graph.workspace_bytes, largest=True),
             buffers=receive_buffer_bytes(backend, plan.microbatches, inputs, gradients),
-            recompute=np.array([stage.recompute for stage in plan.stages]),
+            recompute=np.array([stage.recompute and training for stage in plan.stages]),
             state_factor=state_factor,
         )
 

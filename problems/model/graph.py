@@ -13,80 +13,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from balance.problems.model.errors import GraphError
-from balance.problems.model.tensors import FloatArray, IntArray, Tensor, Tensors, canonical, frozen, positions
-from balance.problems.model.topology import find_cycle, renumber, topological_order
+from balance.problems.model.operator_columns import (
+    Columns,
+    kind_names,
+    label,
+    operator_count,
+    operator_names,
+    read_only,
+)
+from balance.problems.model.operator_rows import operator_row, operator_tables
+from balance.problems.model.operators import BYTES, TIMES, Configuration, Operator, TimeTable
+from balance.problems.model.tensors import FloatArray, IntArray, Tensor, Tensors, shrunk
+from balance.problems.model.topology import ordered
 
 if TYPE_CHECKING:
     import networkx
 
-TIMES = ("forward", "backward", "backward_input", "backward_weight")
-BYTES = ("parameter_bytes", "activation_bytes", "workspace_bytes", "static_bytes", "sync_bytes")
-TimeTable = ArrayLike | Mapping[str, ArrayLike]
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """One way to run an operator, a column of its cost tables.
-
-    Parameters
-    ----------
-    tensor_parallel
-        Devices that share the operator.
-    recompute
-        Whether the activations are thrown away and computed again in the backward pass.
-    microbatch_size
-        Samples per micro-batch that the costs are for; None when unknown.
-    """
-
-    tensor_parallel: int = 1
-    recompute: bool = False
-    microbatch_size: float | None = None
-
-    def __post_init__(self) -> None:
-        # One type per field, whatever number types came in: configurations are part of a graph's hash.
-        size = self.microbatch_size
-        if self.tensor_parallel != int(self.tensor_parallel) or self.tensor_parallel < 1:
-            raise GraphError(f"tensor_parallel must be a whole number of at least 1, got {self.tensor_parallel}")
-        if size is not None and not 0 <= size < np.inf:
-            raise GraphError(f"microbatch_size must be finite and not negative, got {size}")
-        object.__setattr__(self, "tensor_parallel", int(self.tensor_parallel))
-        object.__setattr__(self, "recompute", bool(self.recompute))
-        object.__setattr__(self, "microbatch_size", None if size is None else float(size) + 0.0)
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator with its costs in one configuration; what `CostGraph.from_operators` takes.
-
-    Parameters
-    ----------
-    name
-        Unique label.
-    forward, backward, backward_input, backward_weight
-        Seconds per micro-batch, a number for every kind or a mapping from device kind (a missing kind cannot host it).
-    parameter_bytes, activation_bytes, workspace_bytes, static_bytes, sync_bytes
-        Bytes, see `CostGraph`.
-    colocation
-        Operators with the same label share a device.
-    pinned
-        Index of the device it must be on.
-    is_backward
-        Whether it belongs to the backward pass of an operator graph.
-    """
-
-    name: str
-    forward: float | Mapping[str, float] = 0.0
-    backward: float | Mapping[str, float] = 0.0
-    backward_input: float | Mapping[str, float] | None = None
-    backward_weight: float | Mapping[str, float] | None = None
-    parameter_bytes: float = 0.0
-    activation_bytes: float = 0.0
-    workspace_bytes: float = 0.0
-    static_bytes: float = 0.0
-    sync_bytes: float = 0.0
-    colocation: str | int | None = None
-    pinned: int | None = None
-    is_backward: bool = False
+__all__ = ["BYTES", "TIMES", "Configuration", "CostGraph", "Operator", "TimeTable"]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -99,7 +42,8 @@ class CostGraph:
     ----------
     forward, backward
         Seconds per micro-batch; shape (n,), (K, n) or (K, C, n), or a mapping from kind to (n,) or (C, n). Infinity
-        (or a kind left out of the mapping) means that the kind cannot host the operator.
+        (or a kind left out of the mapping) in either of the two means that the kind cannot host the operator, whatever
+        the schedule: see `hosts`.
     backward_input, backward_weight
         The two parts of `backward` for runtimes that split it, same shapes; None when unknown. They may add up to
         more than `backward`, since a split backward pass costs extra.
@@ -179,45 +123,37 @@ class CostGraph:
         name: str = "",
         source: Mapping[str, Any] | None = None,
     ) -> None:
-        put = object.__setattr__
-        kind_names = _kinds(forward, kinds)
         columns = tuple(configurations) if configurations is not None else (Configuration(),)
         if not columns or len(set(columns)) != len(columns):
             raise GraphError(f"configurations must be distinct and at least one, got {columns!r}")
-        n = _count(forward, names)
-        put(self, "kinds", kind_names)
+        n = operator_count(forward, names)
+        labels = operator_names(names, n)
+        make = Columns(kind_names(forward, kinds), len(columns), labels, n)
+        put = object.__setattr__
+        put(self, "kinds", make.kinds)
         put(self, "configurations", columns)
-        put(self, "names", _names(names, n))
+        put(self, "names", labels)
         put(self, "name", str(name))
         put(self, "source", dict(source or {}))
-        given = {
-            "forward": forward,
-            "backward": backward,
-            "backward_input": backward_input,
-            "backward_weight": backward_weight,
-        }
-        for key, times in given.items():
-            put(self, key, None if times is None else self._times(key, times, n))
-        sizes = {
-            "parameter_bytes": parameter_bytes,
-            "activation_bytes": activation_bytes,
-            "workspace_bytes": workspace_bytes,
-            "static_bytes": static_bytes,
-            "sync_bytes": sync_bytes,
-        }
-        for key, amounts in sizes.items():
-            put(self, key, self._sizes(key, amounts, n))
-        put(self, "colocation", _labels(colocation, n))
-        put(self, "pinned", _pinned(pinned, n))
-        flags = np.zeros(n, dtype=bool) if is_backward is None else np.asarray(is_backward, dtype=bool)
-        if flags.shape != (n,):
-            raise GraphError(f"is_backward must have shape ({n},), got {flags.shape}")
-        put(self, "is_backward", frozen(flags, bool))
+        put(self, "forward", make.seconds("forward", forward))
+        put(self, "backward", make.seconds("backward", backward))
+        for key, times in (("backward_input", backward_input), ("backward_weight", backward_weight)):
+            put(self, key, None if times is None else make.seconds(key, times))
+        for key, amounts in (
+            ("parameter_bytes", parameter_bytes),
+            ("activation_bytes", activation_bytes),
+            ("workspace_bytes", workspace_bytes),
+            ("static_bytes", static_bytes),
+            ("sync_bytes", sync_bytes),
+        ):
+            put(self, key, make.bytes(key, amounts))
+        put(self, "colocation", make.labels(colocation))
+        put(self, "pinned", make.pins(pinned))
+        put(self, "is_backward", make.flags(is_backward))
         table = tensors if isinstance(tensors, Tensors) else Tensors.of(tensors, self.index)
-        put(self, "tensors", self._defaults(table, n))
-        put(self, "order", self._topological_order())
-
-    # -- construction ------------------------------------------------------------------------------------------
+        put(self, "tensors", table.completed(n, gradients=self.style == "layers"))
+        order = ordered(n, self.tensors.edge_producer, self.tensors.consumers, self.label)
+        put(self, "order", read_only(order))
 
     @classmethod
     def from_operators(
@@ -237,55 +173,7 @@ class CostGraph:
             As the constructor.
         """
         rows = list(operators)
-        seen = dict.fromkeys(k for row in rows for t in TIMES for k in _mapping_keys(getattr(row, t)))
-        kind_names = tuple(kinds) if kinds is not None else (tuple(seen) or ("device",))
-        unknown = [k for k in seen if k not in kind_names]
-        if unknown:
-            raise GraphError(f"costs are given for kind {unknown[0]!r}, which is not among the kinds {kind_names}")
-
-        def column(key: str) -> FloatArray | None:
-            cells = [getattr(row, key) for row in rows]
-            without = [i for i, cell in enumerate(cells) if cell is None]
-            if without and len(without) == len(cells) and key in ("backward_input", "backward_weight"):
-                return None
-            if without:
-                raise GraphError(
-                    f"operator {rows[without[0]].name!r} has no {key}; give it for every operator", operator=without[0]
-                )
-            table = np.empty((len(kind_names), len(rows)))
-            for i, cell in enumerate(cells):
-                for k, kind in enumerate(kind_names):
-                    value = cell.get(kind, np.inf) if isinstance(cell, Mapping) else cell
-                    table[k, i] = _real(value, rows[i].name, key)
-            return table if rows or key in ("forward", "backward") else None
-
-        forward, backward = column("forward"), column("backward")
-        assert forward is not None and backward is not None  # never None in an Operator
-        # A kind that the forward table leaves out cannot host the operator; the backward table need not say it again.
-        absent = np.isinf(backward) & np.isfinite(forward)
-        if absent.any():
-            k, i = (int(x) for x in np.argwhere(absent)[0])
-            raise GraphError(
-                f"operator {rows[i].name!r} has a forward time on {kind_names[k]!r} but no backward time there"
-            )
-        sizes: dict[str, Any] = {
-            key: np.array([_real(getattr(row, key), row.name, key) for row in rows], dtype=np.float64) for key in BYTES
-        }
-        return cls(
-            forward=forward,
-            backward=backward,
-            backward_input=column("backward_input"),
-            backward_weight=column("backward_weight"),
-            **sizes,
-            kinds=kind_names,
-            names=[row.name for row in rows],
-            colocation=[row.colocation for row in rows],
-            pinned=[row.pinned for row in rows],
-            is_backward=[row.is_backward for row in rows],
-            tensors=tensors,
-            name=name,
-            source=source,
-        )
+        return cls(**operator_tables(rows, kinds), tensors=tensors, name=name, source=source)
 
     @classmethod
     def chain(
@@ -313,7 +201,7 @@ class CostGraph:
         >>> CostGraph.chain([1.0, 2.0], bytes=4.0, backward=[2.0, 4.0]).style
         'layers'
         """
-        n = _count(forward, None)
+        n = operator_count(forward, None)
         steps = np.arange(max(n - 1, 0), dtype=np.int64)
         joined = Tensors.pairs(steps, steps + 1, bytes, gradient_bytes=gradient_bytes, seconds=seconds)
         return cls(forward=forward, tensors=joined, **tables)
@@ -332,104 +220,6 @@ class CostGraph:
             raise GraphError(f"a cost graph has no field {unknown[0]!r}; its fields are {', '.join(state)}")
         return CostGraph(**{**state, **changes})
 
-    # -- validation --------------------------------------------------------------------------------------------
-
-    def _times(self, key: str, table: TimeTable, n: int) -> FloatArray:
-        shape = (len(self.kinds), len(self.configurations), n)
-        if isinstance(table, Mapping):
-            unknown = [k for k in table if k not in self.kinds]
-            if unknown:
-                raise GraphError(f"{key} is given for kind {unknown[0]!r}, which is not among the kinds {self.kinds}")
-            array = np.full(shape, np.inf)
-            for k, kind in enumerate(self.kinds):
-                if kind in table:
-                    array[k] = self._fit(key, table[kind], shape[1:])
-        else:
-            given = self._numbers(key, table)
-            if given.ndim == 2:
-                given = given[:, None, :]
-            array = self._fit(key, given, shape)
-        bad = np.isnan(array) | (array < 0)
-        if bad.any():
-            k, c, i = (int(x) for x in np.argwhere(bad)[0])
-            raise GraphError(
-                f"operator {self.label(i)} has {key} = {array[k, c, i]} on kind {self.kinds[k]!r}; seconds must not be "
-                f"nan or negative (infinity: the kind cannot host it)",
-                operator=i,
-                field=key,
-                value=float(array[k, c, i]),
-            )
-        return _read_only(canonical(array))
-
-    def _sizes(self, key: str, table: ArrayLike, n: int) -> FloatArray:
-        array = self._fit(key, self._numbers(key, table), (len(self.configurations), n))
-        bad = ~((array >= 0) & (array < np.inf))
-        if bad.any():
-            c, i = (int(x) for x in np.argwhere(bad)[0])
-            raise GraphError(
-                f"operator {self.label(i)} has {key} = {array[c, i]}; bytes must be finite and not negative",
-                operator=i,
-                field=key,
-                value=float(array[c, i]),
-            )
-        return _read_only(canonical(array))
-
-    @staticmethod
-    def _numbers(key: str, table: ArrayLike) -> FloatArray:
-        try:
-            return np.asarray(table, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise GraphError(f"{key} must hold numbers: {error}", field=key) from None
-
-    def _fit(self, key: str, table: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-        try:
-            return np.broadcast_to(self._numbers(key, table), shape)
-        except ValueError:
-            raise GraphError(
-                f"{key} has shape {np.shape(table)}, which does not fit {shape} (kinds, configurations, operators)"
-                if len(shape) == 3
-                else f"{key} has shape {np.shape(table)}, which does not fit {shape} (configurations, operators)",
-                field=key,
-            ) from None
-
-    def _defaults(self, table: Tensors, n: int) -> Tensors:
-        for column, what in ((table.producer, "producer"), (table.consumers, "consumer")):
-            bad = (column < 0) | (column >= n)
-            if bad.any():
-                at = int(np.argmax(bad))
-                t = at if what == "producer" else int(table.edge_tensor[at])
-                raise GraphError(
-                    f"tensor {t} names {what} {int(column[at])}, but the graph has {n} operators", tensor=t
-                )
-        layers = self.style == "layers"
-        absent = np.isnan(table.gradient_bytes)
-        untimed = np.isnan(table.gradient_seconds) & ~np.isnan(table.seconds)
-        if not absent.any() and not untimed.any():
-            return table
-        return Tensors(
-            table.producer,
-            table.offsets,
-            table.consumers,
-            table.bytes,
-            gradient_bytes=np.where(absent, table.bytes if layers else 0.0, table.gradient_bytes),
-            seconds=table.seconds,
-            gradient_seconds=np.where(untimed, table.seconds if layers else 0.0, table.gradient_seconds),
-            names=table.names,
-        )
-
-    def _topological_order(self) -> IntArray:
-        n, source, target = self.n_operators, self.tensors.edge_producer, self.tensors.consumers
-        order = topological_order(n, source, target)
-        if order is None:
-            cycle = find_cycle(n, source, target)
-            shown = [self.label(v) for v in [*cycle[:8], *([cycle[0]] if len(cycle) <= 8 else [])]]
-            raise GraphError(
-                f"the graph has a cycle: {' -> '.join(shown)}{' -> ...' if len(cycle) > 8 else ''}", cycle=cycle
-            )
-        return _read_only(order)
-
-    # -- reading -----------------------------------------------------------------------------------------------
-
     @property
     def n_operators(self) -> int:
         """Number of operators."""
@@ -445,8 +235,14 @@ class CostGraph:
         """``"operators"`` (backward pass as operators), ``"layers"`` (backward columns) or ``"inference"``."""
         if self.is_backward.any():
             return "operators"
-        parts = (self.backward, self.backward_input, self.backward_weight)
-        return "layers" if any(part is not None and bool((part > 0).any()) for part in parts) else "inference"
+        parts = [t for t in (self.backward, self.backward_input, self.backward_weight) if t is not None]
+        # Infinity is no time: it says that a kind cannot host the operator.
+        return "layers" if any(bool(((part > 0) & np.isfinite(part)).any()) for part in parts) else "inference"
+
+    @cached_property
+    def hosts(self) -> NDArray[np.bool_]:
+        """Whether a kind can host an operator: both of its times are finite there, shape (K, C, n)."""
+        return read_only(np.isfinite(self.forward) & np.isfinite(self.backward))
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -473,7 +269,7 @@ class CostGraph:
 
     def label(self, i: int) -> str:
         """Return the name of operator `i`, or ``#i`` if it has none."""
-        return repr(self.names[i]) if self.names is not None else f"#{i}"
+        return label(self.names, i)
 
     def kind_index(self, kind: str) -> int:
         """Return the row of a device kind in the time tables.
@@ -488,27 +284,8 @@ class CostGraph:
         return self.kinds.index(kind)
 
     def operator(self, i: int | str) -> Operator:
-        """Return one operator as an `Operator`, with the costs of the first configuration."""
-        at = self.index(i)
-
-        def times(table: FloatArray | None) -> dict[str, float] | None:
-            if table is None:
-                return None
-            hosts = np.isfinite(self.forward[:, 0, at])
-            return {kind: float(table[k, 0, at]) for k, kind in enumerate(self.kinds) if hosts[k]}
-
-        label, pin = int(self.colocation[at]), int(self.pinned[at])
-        return Operator(
-            name=self.names[at] if self.names is not None else f"#{at}",
-            forward=times(self.forward) or {},
-            backward=times(self.backward) or {},
-            backward_input=times(self.backward_input),
-            backward_weight=times(self.backward_weight),
-            **{key: float(getattr(self, key)[0, at]) for key in BYTES},
-            colocation=None if label < 0 else label,
-            pinned=None if pin < 0 else pin,
-            is_backward=bool(self.is_backward[at]),
-        )
+        """Return one operator as an `Operator`, with the costs of the first configuration on the kinds that host it."""
+        return operator_row(self, self.index(i))
 
     @cached_property
     def hash(self) -> str:
@@ -533,7 +310,13 @@ class CostGraph:
         return f"CostGraph({label}{self.n_operators} operators, {self.n_tensors} tensors, {self.style})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (self._arguments(),))
+        # Broadcast tables travel as the numbers that they repeat; the constructor checks and freezes everything again.
+        state = {key: value for key, value in self._arguments().items() if value is not None}
+        arrays = {key: state.pop(key) for key in list(state) if isinstance(state[key], np.ndarray)}
+        for key in ("colocation", "pinned"):
+            if not (arrays[key] >= 0).any():
+                del arrays[key]
+        return (_rebuild, (state, {key: (shrunk(array), array.shape) for key, array in arrays.items()}))
 
     def _arguments(self) -> dict[str, Any]:
         """Return what the constructor takes to make this graph again."""
@@ -544,7 +327,7 @@ class CostGraph:
         """Return a few lines for people: size, kinds, total times and bytes of the first configuration."""
         lines = [f"{self!r}"]
         for k, kind in enumerate(self.kinds):
-            hosted = np.isfinite(self.forward[k, 0])
+            hosted = self.hosts[k, 0]
             forward = float(self.forward[k, 0][hosted].sum())
             backward = float(self.backward[k, 0][hosted].sum())
             lines.append(f"  {kind}: hosts {int(hosted.sum())}, forward {forward:.6g} s, backward {backward:.6g} s")
@@ -614,97 +397,6 @@ class CostGraph:
         return from_networkx(graph)
 
 
-def _rebuild(state: dict[str, Any]) -> CostGraph:
-    return CostGraph(**state)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only array that does not alias the caller's; broadcast ones keep their small base."""
-    if array.base is not None and 0 in array.strides and array.size > 1:
-        small = array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)].copy()
-        small.flags.writeable = False
-        return np.broadcast_to(small, array.shape)
-    return frozen(array, array.dtype)
-
-
-def _real(value: Any, name: str, key: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise GraphError(f"operator {name!r} has {key} = {value!r}, which is not a number", field=key) from None
-
-
-def _mapping_keys(cell: Any) -> list[str]:
-    return list(cell) if isinstance(cell, Mapping) else []
-
-
-def _kinds(forward: TimeTable, kinds: Sequence[str] | None) -> tuple[str, ...]:
-    if kinds is None:
-        names = tuple(forward) if isinstance(forward, Mapping) else ("device",)
-    else:
-        names = (kinds,) if isinstance(kinds, str) else tuple(kinds)
-    if not names or len(set(names)) != len(names) or not all(isinstance(name, str) and name for name in names):
-        raise GraphError(f"device kinds must be distinct, non-empty names, got {names!r}")
-    return names
-
-
-def _count(forward: TimeTable, names: Sequence[str] | None) -> int:
-    for table in forward.values() if isinstance(forward, Mapping) else (forward,):
-        try:
-            shape = np.shape(table)
-        except ValueError as error:
-            raise GraphError(f"forward must hold numbers: {error}", field="forward") from None
-        if shape:
-            return int(shape[-1])
-    if names is None:
-        raise GraphError("forward must be an array with one entry per operator")
-    return len(names)
-
-
-def _names(names: Sequence[str] | None, n: int) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    labels = tuple(names)
-    if len(labels) != n:
-        raise GraphError(f"{len(labels)} names for {n} operators")
-    seen: dict[str, int] = {}
-    for i, label in enumerate(labels):
-        if not isinstance(label, str) or not label:
-            raise GraphError(f"operator {i} has the name {label!r}; names are non-empty strings", operator=i)
-        if label in seen:
-            raise GraphError(f"operators {seen[label]} and {i} are both named {label!r}", operator=i, name=label)
-        seen[label] = i
-    return labels
-
-
-def _labels(colocation: Sequence[Any] | IntArray | None, n: int) -> IntArray:
-    if colocation is None:
-        return _read_only(np.broadcast_to(np.int64(-1), (n,)))
-    if isinstance(colocation, np.ndarray) and np.issubdtype(colocation.dtype, np.integer):
-        labels = np.where(colocation < 0, -1, colocation).astype(np.int64)
-    else:
-        numbers: dict[Any, int] = {}
-        labels = np.array(
-            [
-                -1
-                if label is None or (isinstance(label, (int, float, np.number)) and not label >= 0)
-                else numbers.setdefault(label, len(numbers))
-                for label in colocation
-            ],
-            dtype=np.int64,
-        )
-    if labels.shape != (n,):
-        raise GraphError(f"{len(labels)} colocation labels for {n} operators")
-    used = labels >= 0
-    if used.any():  # Labels are numbered by first appearance, so that equal graphs hash alike.
-        labels[used] = renumber(labels[used])
-    return _read_only(labels)
-
-
-def _pinned(pinned: Sequence[int | None] | IntArray | None, n: int) -> IntArray:
-    if pinned is None:
-        return _read_only(np.broadcast_to(np.int64(-1), (n,)))
-    devices = positions([-1 if d is None else d for d in pinned], "pinned devices")
-    if devices.shape != (n,):
-        raise GraphError(f"{len(devices)} pinned devices for {n} operators")
-    return _read_only(np.where(devices < 0, -1, devices))
+def _rebuild(state: dict[str, Any], arrays: dict[str, tuple[NDArray[Any], tuple[int, ...]]]) -> CostGraph:
+    tables: dict[str, Any] = {key: np.broadcast_to(array, shape) for key, (array, shape) in arrays.items()}
+    return CostGraph(**state, **tables)

@@ -1,6 +1,9 @@
 """Model room: the one formula for the memory of a device, shared by problems, solvers, simulator and reports.
 
 ``state_factor * parameters + static + sum over its stages of kept activations + largest workspace + receive buffers``
+
+Without a backward pass (inference graphs, and the schedule ``forward-only`` on any graph) a stage keeps the activations
+of the one micro-batch that it works on, recomputes nothing and receives no gradients; the state factor is what it is.
 """
 
 from __future__ import annotations

@@ -152,6 +152,7 @@ class Schedule:
         """Device of each stage, shape (S,); -1 for a stage without actions."""
         devices = np.full(self.n_stages, -1, dtype=np.int64)
         devices[self.stage] = self.device
+        devices.flags.writeable = False
         return devices
 
     def at(self, i: int) -> Action:

@@ -19,8 +19,9 @@ from balance.problems.model.playback import player
 from balance.problems.model.schedule import Schedule
 from balance.problems.model.stage_costs import Hops, hops, lanes, stage_seconds
 from balance.problems.model.tensors import FloatArray, IntArray
-from balance.problems.model.timeline import Timeline, Transfers
+from balance.problems.model.timeline import Timeline
 from balance.problems.model.traffic import boundary_traffic
+from balance.problems.model.transfers import Transfers
 
 SENDS = ("buffered", "rendezvous")
 

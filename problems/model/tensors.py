@@ -53,6 +53,13 @@ def frozen(values: ArrayLike, dtype: Any = np.float64) -> NDArray[Any]:
     return array
 
 
+def shrunk(array: NDArray[Any]) -> NDArray[Any]:
+    """Return what a broadcast array repeats: every repeated axis with length 1."""
+    if array.size <= 1:
+        return array
+    return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
+
+
 def positions(values: ArrayLike, what: str, error: type[BalanceError] = GraphError) -> IntArray:
     """Return `values` as a read-only integer array of one axis; fractions are refused, not cut off.
 
@@ -191,6 +198,44 @@ class Tensors:
                     f"tensor {int(rows[at])} names operator {int(self.consumers[at])} twice as its consumer",
                     tensor=int(rows[at]),
                 )
+
+    def completed(self, n: int, *, gradients: bool) -> Tensors:
+        """Return the tensors of a graph of n operators, with the gradient columns that were left out.
+
+        Parameters
+        ----------
+        n
+            Number of operators.
+        gradients
+            Whether every tensor has a gradient: absent sizes and times are then those of the tensor, otherwise 0.
+
+        Raises
+        ------
+        GraphError
+            If a tensor names an operator that is not there.
+        """
+        for column, what in ((self.producer, "producer"), (self.consumers, "consumer")):
+            bad = (column < 0) | (column >= n)
+            if bad.any():
+                at = int(np.argmax(bad))
+                t = at if what == "producer" else int(self.edge_tensor[at])
+                raise GraphError(
+                    f"tensor {t} names {what} {int(column[at])}, but the graph has {n} operators", tensor=t
+                )
+        absent = np.isnan(self.gradient_bytes)
+        untimed = np.isnan(self.gradient_seconds) & ~np.isnan(self.seconds)
+        if not absent.any() and not untimed.any():
+            return self
+        return Tensors(
+            self.producer,
+            self.offsets,
+            self.consumers,
+            self.bytes,
+            gradient_bytes=np.where(absent, self.bytes if gradients else 0.0, self.gradient_bytes),
+            seconds=self.seconds,
+            gradient_seconds=np.where(untimed, self.seconds if gradients else 0.0, self.gradient_seconds),
+            names=self.names,
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("Tensors are immutable; build new ones")

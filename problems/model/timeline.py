@@ -15,92 +15,9 @@ from balance.problems.model.errors import ScheduleError
 from balance.problems.model.footprint import Footprint
 from balance.problems.model.schedule import HELD, Schedule
 from balance.problems.model.tensors import FloatArray, IntArray, frozen
+from balance.problems.model.transfers import Transfers
 
-
-@dataclass(frozen=True, eq=False)
-class Transfers:
-    """What goes over links: every flow carries one message per micro-batch. 16 bytes per message.
-
-    Parameters
-    ----------
-    flow_source, flow_target
-        Devices of each flow, shape (flows,).
-    flow_from, flow_to
-        Stages of each flow, shape (flows,).
-    flow_kind
-        0 activations, 1 gradients, shape (flows,).
-    flow_bytes
-        Size of one message, shape (flows,).
-    begin, finish
-        Seconds, shape (flows, M).
-    """
-
-    flow_source: IntArray
-    flow_target: IntArray
-    flow_from: IntArray
-    flow_to: IntArray
-    flow_kind: IntArray
-    flow_bytes: FloatArray
-    begin: FloatArray
-    finish: FloatArray
-
-    @classmethod
-    def none(cls) -> Transfers:
-        """Return no transfers."""
-        empty = np.zeros(0, dtype=np.int64)
-        return cls(empty, empty, empty, empty, empty, np.zeros(0), np.zeros((0, 1)), np.zeros((0, 1)))
-
-    def __len__(self) -> int:
-        return int(self.begin.size)
-
-    def _flat(self, column: NDArray[Any]) -> NDArray[Any]:
-        return np.repeat(column, self.begin.shape[1])
-
-    @property
-    def source(self) -> IntArray:
-        """Sending device of every message, shape (messages,); like all flat columns, made when read."""
-        return self._flat(self.flow_source)
-
-    @property
-    def target(self) -> IntArray:
-        """Receiving device, shape (messages,)."""
-        return self._flat(self.flow_target)
-
-    @property
-    def stage_from(self) -> IntArray:
-        """Sending stage, shape (messages,)."""
-        return self._flat(self.flow_from)
-
-    @property
-    def stage_to(self) -> IntArray:
-        """Receiving stage, shape (messages,)."""
-        return self._flat(self.flow_to)
-
-    @property
-    def kind(self) -> IntArray:
-        """0 activation, 1 gradient, shape (messages,)."""
-        return self._flat(self.flow_kind)
-
-    @property
-    def bytes(self) -> FloatArray:
-        """Size, shape (messages,)."""
-        return self._flat(self.flow_bytes)
-
-    @property
-    def microbatch(self) -> IntArray:
-        """Micro-batch, shape (messages,)."""
-        flows, count = self.begin.shape
-        return np.tile(np.arange(count), flows)
-
-    @property
-    def start(self) -> FloatArray:
-        """Begin in seconds, shape (messages,)."""
-        return self.begin.reshape(-1)
-
-    @property
-    def end(self) -> FloatArray:
-        """End in seconds, shape (messages,)."""
-        return self.finish.reshape(-1)
+__all__ = ["Timeline", "Transfers"]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -220,6 +137,10 @@ class Timeline:
         put(self, "leader", frozen(np.arange(schedule.n_devices) if leader is None else leader, np.int64))
         put(self, "microbatch_size", microbatch_size)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        columns = (self.schedule, self.start, self.end, self.transfers, self.footprint, self.leader)
+        return (_rebuild, (*columns, self.microbatch_size))
+
     # -- actions -----------------------------------------------------------------------------------------------
 
     @property
@@ -287,7 +208,7 @@ class Timeline:
     def busy(self) -> FloatArray:
         """Seconds that each device works, shape (n_devices,); replicas wait for their slowest and count as working."""
         own = np.bincount(self.device, self.end - self.start, self.schedule.n_devices)
-        return np.asarray(own[self.leader])
+        return frozen(own[self.leader])
 
     @property
     def used(self) -> NDArray[np.bool_]:
@@ -317,8 +238,8 @@ class Timeline:
         reach it at the same moment, `memory` may stay below.
         """
         if self.footprint is None:
-            return np.full(self.n_devices, np.nan)
-        return self.footprint.peak(self.schedule.peak_in_flight(), self.n_devices)
+            return frozen(np.full(self.n_devices, np.nan))
+        return frozen(self.footprint.peak(self.schedule.peak_in_flight(), self.n_devices))
 
     def memory(self, device: int) -> tuple[FloatArray, FloatArray]:
         """Return how much memory a device holds over time.
@@ -384,3 +305,23 @@ class Timeline:
             f"Timeline({self.schedule.n_actions} actions on {self.n_devices} devices, step {self.step_time:.6g} s, "
             f"bubble {self.bubble_fraction:.1%})"
         )
+
+
+def _rebuild(
+    schedule: Schedule,
+    start: FloatArray,
+    end: FloatArray,
+    transfers: Transfers,
+    footprint: Footprint | None,
+    leader: IntArray,
+    microbatch_size: float | None,
+) -> Timeline:
+    return Timeline.of(
+        schedule,
+        start,
+        end,
+        transfers=transfers,
+        footprint=footprint,
+        leader=leader,
+        microbatch_size=microbatch_size,
+    )

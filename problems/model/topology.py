@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from balance.problems.model.errors import GraphError
 from balance.problems.model.tensors import IntArray
 
 
@@ -48,6 +49,24 @@ def topological_order(n: int, source: IntArray, target: IntArray) -> IntArray | 
             if waiting[w] == 0:
                 heapq.heappush(free, w)
     return np.array(order, dtype=np.int64) if len(order) == n else None
+
+
+def ordered(n: int, source: IntArray, target: IntArray, label: Callable[[int], str]) -> IntArray:
+    """Return `topological_order`, shape (n,); `label` names a vertex in messages.
+
+    Raises
+    ------
+    GraphError
+        If there is a cycle; it shows one.
+    """
+    order = topological_order(n, source, target)
+    if order is None:
+        cycle = find_cycle(n, source, target)
+        shown = [label(v) for v in [*cycle[:8], *([cycle[0]] if len(cycle) <= 8 else [])]]
+        raise GraphError(
+            f"the graph has a cycle: {' -> '.join(shown)}{' -> ...' if len(cycle) > 8 else ''}", cycle=cycle
+        )
+    return order
 
 
 def find_cycle(n: int, source: IntArray, target: IntArray) -> list[int]:

@@ -32,6 +32,9 @@ def value(problem: ChainProblem, stages, devices, flags):
     """Return (objective, feasible) of stages (lists of operators) on devices with recomputation flags."""
     graph, cluster, c = problem.graph, problem.cluster, problem.configuration
     count = len(stages)
+    backward = graph.style != "inference" and problem.schedule != "forward-only"
+    if not backward:
+        flags = [False] * count
     where = {v: s for s, ops in enumerate(stages) for v in ops}
     loads = {}  # device -> phase -> [received, compute, sent]
     for d in devices:
@@ -51,6 +54,8 @@ def value(problem: ChainProblem, stages, devices, flags):
                 total[1] += b
         if flags[s]:
             total[1] += total[0]
+        if not backward:
+            total[1] = 0.0
         for phase in (0, 1):
             loads[d][phase][1] += total[phase] / cluster.device(d).speed
     inputs, gradients = [0.0] * count, [0.0] * count
@@ -61,6 +66,8 @@ def value(problem: ChainProblem, stages, devices, flags):
         late = graph.style == "operators" and bool(graph.is_backward[tensor.producer])
         parts = [(1 if late else 0, tensor.bytes, tensor.seconds), (1, tensor.gradient_bytes, tensor.gradient_seconds)]
         for phase, size, seconds in parts:
+            if phase == 1 and not backward:
+                continue
 
             def cost(a, b, size=size, seconds=seconds):
                 if a == b:

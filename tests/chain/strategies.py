@@ -104,7 +104,7 @@ def problems(draw, **fixed):
         "idle": draw(st.sampled_from([True, True, False])),
         "overlap": draw(st.sampled_from(["sum", "max"])),
         "recompute": draw(st.sampled_from(["never", "always", "choose"])),
-        "schedule": draw(st.sampled_from(["1f1b", "gpipe"])),
+        "schedule": draw(st.sampled_from(["1f1b", "gpipe", "1f1b", "gpipe", "forward-only"])),
         "microbatches": draw(st.integers(1, 4)),
         "state_factor": draw(st.sampled_from([1.0, 4.0])),
         "backend": draw(st.sampled_from(["none", "torch"])),

@@ -87,6 +87,19 @@ def test_programs_equal_the_oracle_on_operator_graphs(problem):
     check(problem, PROGRAMS)
 
 
+@given(st.sampled_from(["layers", "operators"]).flatmap(lambda style: problems(style=style, schedule="forward-only")))
+def test_programs_equal_the_oracle_without_a_backward_pass(problem):
+    """Training graphs under a forward-only schedule, with every other parameter at random."""
+    check(problem, PROGRAMS)
+
+
+@settings(max_examples=max(10, settings().max_examples // 8))
+@given(problems(most=4, devices=3, schedule="forward-only"))
+def test_milp_equals_the_oracle_without_a_backward_pass(problem):
+    """The second method leaves gradients out as well."""
+    check(problem, ("milp",))
+
+
 @given(st.sampled_from(["layers", "operators"]).flatmap(lambda style: problems(style=style)), st.integers(0, 2**32 - 1))
 def test_evaluator_equals_the_oracle(problem, seed):
     """The value of a random solution, and whether it is feasible, by two independent sums."""
