@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never
@@ -14,18 +14,21 @@ from balance.problems.model.errors import OptionError
 from balance.problems.model.fields import nearest
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.problem import Evaluation, Problem
+from balance.proof import Proof
+from balance.proof import prove as prove_again
 from balance.question import Devices, Question, pose, refuse_unknown
 from balance.registry import list_bounds
 from balance.result import Result
 from balance.status import is_closed
 
-_PARAMETERS = (
-    "backend", "charge", "chunks", "configuration", "contiguity", "device_order", "free_kinds", "idle", "in_flight",
-    "leaves", "max_stages", "microbatches", "overflow_bandwidth", "overlap", "recompute", "regions", "routing",
-    "schedule", "send", "state_factor",
-)  # fmt: skip
-_QUESTION = ("devices", "objective", "bandwidth", "latency", "preset", *_PARAMETERS)
+_QUESTION = ("devices", "objective", "bandwidth", "latency", "preset")
 _SEARCH = ("solver", "time_limit", "gap", "seed", "threads", "incumbent", "on_progress", "node_limit")
+
+
+def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a call's arguments that are parameters of a problem."""
+    apart = ("what", "unknown", *_QUESTION, *_SEARCH)
+    return {name: value for name, value in options.items() if name not in apart}
 
 
 def solve(
@@ -139,8 +142,8 @@ def solve(
     >>> str(result.status), result.objective, [stage.operators.tolist() for stage in result.solution.stages]
     ('optimal', 4.0, [[0, 1], [2, 3]])
     """
-    parameters = {name: value for name, value in locals().items() if name in _PARAMETERS}
-    refuse_unknown(unknown, (*_QUESTION, *_SEARCH), "solve")
+    parameters = _parameters(locals())
+    refuse_unknown(unknown, (*_QUESTION, *parameters, *_SEARCH), "solve")
     run = Run(time_limit, gap, seed, threads, None, on_progress, node_limit)
     problem, notes = pose(
         what,
@@ -194,8 +197,8 @@ def state_problem(
     ProblemError
         If this states no problem.
     """
-    parameters = {name: value for name, value in locals().items() if name in _PARAMETERS}
-    refuse_unknown(unknown, _QUESTION, "state_problem")
+    parameters = _parameters(locals())
+    refuse_unknown(unknown, (*_QUESTION, *parameters), "state_problem")
     problem, _ = pose(
         what,
         devices,
@@ -276,10 +279,13 @@ class Check:
         What the evaluator says; None where there is no solution.
     faults
         Sentences on what does not hold; empty for a sound result.
+    proof
+        What came of proving the bound again; None if that was not asked.
     """
 
     evaluation: Evaluation | None
     faults: tuple[str, ...] = ()
+    proof: Proof | None = None
 
     @property
     def valid(self) -> bool:
@@ -287,7 +293,7 @@ class Check:
         return not self.faults
 
 
-def check(result: Result | str | Path, graph: CostGraph | None = None) -> Check:
+def check(result: Result | str | Path, graph: CostGraph | None = None, *, prove: bool = False) -> Check:
     """Evaluate a result again, with nothing but the graph that was solved.
 
     Parameters
@@ -296,6 +302,8 @@ def check(result: Result | str | Path, graph: CostGraph | None = None) -> Check:
         A result, or the path of one that `Result.save` wrote.
     graph
         The graph; needed for a path, compared by its hash for a result.
+    prove
+        Whether the bound is proved again too, where that is cheap; see `balance.proof.prove`.
 
     Raises
     ------
@@ -317,8 +325,11 @@ def check(result: Result | str | Path, graph: CostGraph | None = None) -> Check:
     faults: list[str] = []
     if graph is not None and graph.hash != result.problem.graph.hash:
         faults.append(f"the result is for a graph with hash {result.problem.graph.hash[:12]}, not {graph.hash[:12]}")
+    proof = prove_again(result) if prove else None
+    if proof is not None and proof.proved is False:
+        faults.append(proof.text)
     if result.solution is None:
-        return Check(None, tuple(faults))
+        return Check(None, tuple(faults), proof)
     evaluation = result.problem.evaluate(result.solution)
     faults.extend(violation.message for violation in evaluation.violations)
     stored = math.nan if result.objective is None else result.objective
@@ -329,4 +340,4 @@ def check(result: Result | str | Path, graph: CostGraph | None = None) -> Check:
         )
     if result.bound > evaluation.objective and not is_closed(result.bound, evaluation.objective):
         faults.append(f"the bound {result.bound:.12g} is above the objective {evaluation.objective:.12g}")
-    return Check(evaluation, tuple(faults))
+    return Check(evaluation, tuple(faults), proof)

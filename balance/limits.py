@@ -294,6 +294,69 @@ class Run:
         return np.random.default_rng(self.seed)
 
 
+class Part(Run):
+    """A share of another run's time, on its seed and threads; it stops when the other does.
+
+    Parameters
+    ----------
+    whole
+        The other run.
+    among
+        Into how many equal shares what remains of it is divided.
+    seconds
+        Most that the share may be.
+    solving
+        Whether a solver works in it: what it reports then goes to the whole run, whose incumbent and gap are its own.
+    """
+
+    def __init__(self, whole: Run, among: int = 1, seconds: float = math.inf, *, solving: bool = False) -> None:
+        left = max(min(whole.remaining() / among, seconds), 0.0)
+        super().__init__(
+            None if math.isinf(left) else left,
+            gap=whole.gap if solving else 0.0,
+            seed=whole.seed,
+            threads=whole.threads,
+            node_limit=whole.node_limit,
+        )
+        self.whole, self.solving, self.solver = whole, solving, whole.solver
+        self.alone = False
+
+    @property
+    def best(self) -> tuple[Any, float] | None:
+        """Best reported solution with its objective; None while there is none."""
+        return self.whole.best if self.solving else super().best
+
+    @property
+    def objective(self) -> float:
+        """Least reported objective; infinity while there is none."""
+        return self.whole.objective if self.solving else super().objective
+
+    @property
+    def bound(self) -> float:
+        """Largest reported lower bound; minus infinity while there is none."""
+        return self.whole.bound if self.solving else super().bound
+
+    def report(
+        self,
+        *,
+        objective: float | None = None,
+        bound: float | None = None,
+        solution: Any = None,
+        bound_name: str | None = None,
+    ) -> None:
+        """Say what has been found, to the whole run if a solver works in this part."""
+        if self.solving:
+            self.whole.report(objective=objective, bound=bound, solution=solution, bound_name=bound_name)
+        else:
+            super().report(objective=objective, bound=bound, solution=solution, bound_name=bound_name)
+
+    def should_stop(self) -> bool:
+        """Return whether this share or the whole is used up."""
+        if self.whole.should_stop():
+            self.interrupt()
+        return super().should_stop()
+
+
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     try:

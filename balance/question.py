@@ -16,14 +16,14 @@ from balance.problems.model.fields import nearest
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.problem import Problem
 
-OBJECTIVES: dict[str, tuple[str, ...]] = {
-    "bottleneck": ("chain", "cut"),
-    "fw-bw-bottleneck": ("chain", "cut"),
-    "step-time": ("pipeline",),
-    "cost": ("pipeline",),
-    "latency": ("latency",),
+OBJECTIVES: dict[str, str] = {
+    "bottleneck": "seconds of the busiest device per micro-batch",
+    "fw-bw-bottleneck": "largest forward plus largest backward seconds per micro-batch",
+    "step-time": "seconds of a synchronous step, simulated",
+    "cost": "price per sample",
+    "latency": "seconds from the start of one sample to its end",
 }
-"""Objective to the problems that answer it, the one to try first first."""
+"""What the objectives of the front door mean. Problems say by `Problem.objectives` which of them they answer."""
 
 Question = Problem | CostGraph | Instance | str | Path
 Devices = int | Sequence[Device] | Cluster
@@ -60,7 +60,7 @@ def pose(
     devices
         A number, a list or a cluster; None: the instance's own.
     objective
-        A key of `OBJECTIVES`; None: the instance's own, else ``"bottleneck"``.
+        A key of `OBJECTIVES`, or one of another distribution; None: the instance's own, else ``"bottleneck"``.
     bandwidth, latency
         Of a link between any two devices.
     parameters
@@ -91,13 +91,13 @@ def pose(
     own = inherited.pop("objective", None)
     asked = objective if objective is not None else own if own is not None else "bottleneck"
     cluster = _cluster(instance, devices, bandwidth, latency)
-    meant = _preset(preset, instance)
-    if meant is not None:
-        inherited = {**meant.presets[preset or str(instance.preset)], **({} if preset else inherited)}
+    label, meant = _preset(preset, instance)
+    if preset is not None:
+        inherited = {}  # the instance's parameters are those of its own preset
     notes = list(instance.notes)
     if devices is None and instance.preset:
         notes.append(f"devices and parameters are those of preset {instance.preset!r}")
-    problem, unused = _state(asked, instance.graph, cluster, given, inherited, meant)
+    problem, unused = _state(asked, instance.graph, cluster, given, inherited, label, meant)
     notes.extend(
         f"problem {problem.name!r} has no parameter {key!r}; the instance's value is left out" for key in unused
     )
@@ -179,16 +179,23 @@ def _equal_devices(instance: Instance, count: int) -> Cluster:
     return Cluster.uniform(count, kind=kinds[0], latency=link.latency, bandwidth=link.bandwidth)
 
 
-def _preset(name: str | None, instance: Instance) -> type[Problem] | None:
-    """Return the problem whose preset is meant, None without one."""
+def _preset(name: str | None, instance: Instance) -> tuple[str, tuple[type[Problem], ...]]:
+    """Return the preset that is meant, and the problems that know it: none without one."""
     from balance.registry import list_problems
 
-    known = {key: kind for kind in list_problems() for key in kind.presets}
-    if name is None:
-        return known.get(instance.preset or "")  # what only says where a file comes from is no preset of a problem
-    if name not in known:
+    known = list(dict.fromkeys(key for kind in list_problems() for key in kind.presets))
+    if name is not None and name not in known:
         raise OptionError(f"there is no preset {name!r}{nearest(str(name), known)}", option="preset")
-    return known[name]
+    label = name or instance.preset or ""  # what only says where a file comes from is no preset of a problem
+    return label, tuple(kind for kind in list_problems() if label in kind.presets)
+
+
+def _answering(objective: str) -> list[type[Problem]]:
+    """Return the problems that answer an objective, the one to try first first."""
+    from balance.registry import list_problems
+
+    able = [kind for kind in list_problems() if objective in kind.objectives]
+    return sorted(able, key=lambda kind: (kind.objectives[objective], kind.name))
 
 
 def _state(
@@ -197,41 +204,41 @@ def _state(
     cluster: Cluster,
     given: Mapping[str, Any],
     inherited: Mapping[str, Any],
-    meant: type[Problem] | None,
+    preset: str,
+    meant: Sequence[type[Problem]],
 ) -> tuple[Problem, list[str]]:
     """Return the problem behind an objective, and the instance's parameters that it does not have."""
     from balance.registry import list_problems
 
-    if objective not in OBJECTIVES:
-        raise OptionError(
-            f"there is no objective {objective!r}{nearest(str(objective), OBJECTIVES)}", option="objective"
-        )
-    registered = {kind.name: kind for kind in list_problems()}
-    able = [registered[name] for name in OBJECTIVES[objective] if name in registered]
-    if meant is not None:
-        if meant not in able:
-            raise OptionError(
-                f"the preset is one of problem {meant.name!r}, which does not answer objective {objective!r}",
-                option="preset",
-            )
-        able = [meant]
+    answered = list(dict.fromkeys(key for kind in list_problems() for key in kind.objectives))
+    known = list(dict.fromkeys((*OBJECTIVES, *answered)))
+    if objective not in known:
+        raise OptionError(f"there is no objective {objective!r}{nearest(str(objective), known)}", option="objective")
+    able = _answering(objective)
     if not able:
-        answered = [key for key, names in OBJECTIVES.items() if any(name in registered for name in names)]
         raise ProblemError(
-            f"objective {objective!r} is answered by problem {OBJECTIVES[objective][0]!r}, which this version does not "
-            f"have; it answers {', '.join(answered)}",
+            f"objective {objective!r} ({OBJECTIVES[objective]}) has no problem in this version; it answers "
+            f"{', '.join(answered)}",
             objective=objective,
         )
+    if meant:
+        able = [kind for kind in able if kind in meant]
+        if not able:
+            raise OptionError(
+                f"preset {preset!r} is one of problem {meant[0].name!r}, which does not answer objective {objective!r}",
+                option="preset",
+            )
     before = ""
     for kind in able:
-        known = kind.parameters()
-        values = {"objective": objective} if "objective" in known else {}
-        values |= {key: value for key, value in inherited.items() if key in known}
-        unfit = next((key for key in given if key not in known), None)
+        own = kind.parameters()
+        values = {"objective": objective} if "objective" in own else {}
+        values |= kind.presets.get(preset, {})
+        values |= {key: value for key, value in inherited.items() if key in own}
+        unfit = next((key for key in given if key not in own), None)
         try:
             if unfit is not None:
                 raise OptionError(
-                    f"problem {kind.name!r} has no parameter {unfit!r}{nearest(unfit, known)}", option=unfit
+                    f"problem {kind.name!r} has no parameter {unfit!r}{nearest(unfit, own)}", option=unfit
                 )
             problem = kind(graph=graph, cluster=cluster, **{**values, **given})
         except (LinearisationError, OptionError) as error:
@@ -243,5 +250,5 @@ def _state(
             raise type(error)(f"{error}{before}") from error
         except TypeError as error:
             raise ProblemError(f"problem {kind.name!r} cannot be stated: {error}") from error
-        return problem, [key for key in inherited if key not in known]
+        return problem, [key for key in inherited if key not in own]
     raise AssertionError("the last problem is returned or its error raised")

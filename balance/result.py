@@ -48,7 +48,8 @@ class Result:
     bound_name
         What proved it.
     solver
-        Name of the solver whose answer this is.
+        Name of the solver whose answer this is, or that proved that there is none; ``"incumbent"`` where nothing better
+        than the warm start was found. Without an answer, what was asked for: a name or ``"auto"``.
     seed
         Seed of every random choice.
     seconds

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from balance.limits import Run, StopReason
+from balance.limits import Part, Run, StopReason
 from balance.problems.model.errors import BalanceError, OptionError, ProblemError, SolverError, SolverNotFoundError
 from balance.problems.model.problem import Evaluation, Problem, Violation
 from balance.registry import get_solver, ladder, list_bounds
@@ -24,6 +24,15 @@ from balance.status import ABSOLUTE, RELATIVE, is_closed
 
 GRACE = 2.0
 """Seconds that a solver has to stop after it was told to; then the best so far is returned without it."""
+
+SEARCH = 70
+"""Rank from which solvers search exhaustively; bounds that take long run before the first of them."""
+
+DEEP = 30.0
+"""Seconds that such bounds take in all."""
+
+SMALL = 50
+"""Operators; below, such bounds take as long as the search."""
 
 LARGE = 20_000
 """Operators; above, bounds do not run ahead of a solver that needs none of them."""
@@ -58,6 +67,7 @@ class Search:
         self.why = ""
         self.refused: dict[str, str] = {}
         self._hopeless = ""
+        self._deep = False
 
     @property
     def objective(self) -> float:
@@ -125,11 +135,17 @@ class Search:
         """Run bounds and solvers until the question is answered or the run says stop."""
         if self._bounds_first(solvers[0]):
             self._run_bounds()
-        for solver in solvers:
+        for place, solver in enumerate(solvers):
             if self.run.should_stop() or self._answered():
                 return
-            self.run.alone = solver is solvers[-1]
-            self._run_solver(solver)
+            if len(solvers) > 1 and solver.rank(self.problem) >= SEARCH:
+                self._run_expensive_bounds()
+                if self.run.should_stop() or self._answered():
+                    return
+            left = len(solvers) - place
+            self.run.alone = left == 1
+            shared = left > 1 and solver.rank(self.problem) >= SEARCH  # searches share what is left of the time
+            self._run_solver(solver, Part(self.run, left, solving=True) if shared else self.run)
             if self.infeasible or (solver.exact and self.last is StopReason.finished):
                 return
 
@@ -160,11 +176,30 @@ class Search:
                 self._take_bound(value, bound.name)
         self.timings["bounds"] = time.perf_counter() - began
 
-    def _run_solver(self, solver: Solver) -> None:
+    def _run_expensive_bounds(self) -> None:
+        """Compute the bounds that take long, once, before exact searches begin: a quarter of the time, in equal parts.
+
+        In all they take `DEEP` seconds at most; small problems are searched as soon.
+        """
+        waiting = [bound for bound in list_bounds(self.problem) if not bound.is_cheap and bound.in_ladder]
+        if self._deep or not waiting or not math.isfinite(self.objective) or self.problem.graph.n_operators < SMALL:
+            return
+        self._deep = True
+        began = time.perf_counter()
+        share = min(self.run.remaining() / 4, DEEP)
+        for place, bound in enumerate(waiting):
+            if self.run.should_stop() or self._answered():
+                break
+            left = (share - (time.perf_counter() - began)) / (len(waiting) - place)
+            part = Part(self.run, seconds=min(left, bound.seconds or math.inf))
+            self._take_bound(bound(self.problem, part), bound.name)
+        self.timings["expensive bounds"] = time.perf_counter() - began
+
+    def _run_solver(self, solver: Solver, run: Run) -> None:
         began = time.perf_counter()
         self.run.solver = solver.name
         try:
-            outcome = solver.solve(self.problem, self.run)
+            outcome = solver.solve(self.problem, run)
         except BalanceError:
             raise
         except MemoryError:
@@ -187,7 +222,7 @@ class Search:
         if outcome.proved_infeasible:
             if outcome.solution is not None or self.run.best is not None:
                 raise SolverError(f"solver {name!r} says that there is no solution, but there is one", solver=name)
-            self.infeasible, self.solver = True, name
+            self.infeasible, self.solver, self.bound_name = True, name, name
             self.reasons = tuple(outcome.infeasible) or (
                 Violation("infeasible", f"solver {name!r} proved that there is no solution, and gave no reason"),
             )
@@ -248,7 +283,7 @@ class Search:
     def settle(self) -> None:
         """Bring bound and objective together at the end, and refuse a bound that a solution contradicts."""
         if self._hopeless and self.solution is None and not self.infeasible and not self.run.should_stop():
-            self.infeasible = True
+            self.infeasible, self.bound_name = True, self._hopeless
             self.reasons = (
                 Violation("bound", f"the lower bound {self._hopeless!r} is infinite: there is no solution"),
             )

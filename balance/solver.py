@@ -97,6 +97,15 @@ class Solver(ABC):
     def solve(self, problem: Any, run: Run) -> Outcome:
         """Answer the problem within the limits of `run`."""
 
+    def reprove(self, problem: Any, bound: float, run: Run) -> bool | None:
+        """Prove again that no solution lies below a bound of its own; None if it has no cheap way.
+
+        Solvers that answer in polynomial time solve again; others say how they do it.
+        """
+        if not self.exact or self.rank(problem) >= DIRECT or self.accepts(problem) is not None:
+            return None
+        return self.solve(problem, run).bound >= bound * (1 - 1e-9)
+
     def __repr__(self) -> str:
         return f"<solver {self.name!r} of problem {self.problem.name!r}>"
 
@@ -116,12 +125,18 @@ class Bound:
         An expensive bound also takes a `Run`, whose limits it keeps.
     seconds
         Seconds that it is given unless told otherwise; None: it is cheap, and runs ahead of every solver.
+    in_ladder
+        Of an expensive one: whether ``solver="auto"`` computes it before it searches.
+    prove
+        (problem, value) to whether a proof independent of `function` reaches the value; None: there is none.
     """
 
     name: str
     problem: type[Problem]
     function: Callable[..., float] = field(repr=False)
     seconds: float | None = None
+    in_ladder: bool = False
+    prove: Callable[[Any, float], bool] | None = field(default=None, repr=False)
 
     def __call__(self, problem: Problem, run: Run | None = None) -> float:
         """Return its value for a problem; an expensive one stops at the limits of `run` and returns what it has."""
@@ -143,7 +158,14 @@ class Bound:
 Bounding = TypeVar("Bounding", bound=Callable[..., float])
 
 
-def bound(*, problem: type[Problem], name: str, seconds: float | None = None) -> Callable[[Bounding], Bounding]:
+def bound(
+    *,
+    problem: type[Problem],
+    name: str,
+    seconds: float | None = None,
+    in_ladder: bool = False,
+    prove: Callable[[Any, float], bool] | None = None,
+) -> Callable[[Bounding], Bounding]:
     """Mark a function of a wing's ``bounds.py`` as a named lower bound; the function itself is returned unchanged.
 
     Parameters
@@ -154,12 +176,16 @@ def bound(*, problem: type[Problem], name: str, seconds: float | None = None) ->
         What results call it.
     seconds
         Given for an expensive bound, whose function takes a `Run` as well: how long it may take unless told otherwise.
-        Such a bound is computed only when it is asked for by name.
+        Such a bound is computed when it is asked for by name.
+    in_ladder
+        Whether ``solver="auto"`` computes an expensive bound before it searches.
+    prove
+        (problem, value) to whether a stricter proof reaches the value.
     """
 
     def mark(function: Bounding) -> Bounding:
         # The mark stays on the function, so that importing a module changes nothing outside it.
-        function.__balance_bound__ = Bound(name, problem, function, seconds)  # type: ignore[attr-defined]
+        function.__balance_bound__ = Bound(name, problem, function, seconds, in_ladder, prove)  # type: ignore[attr-defined]
         return function
 
     return mark

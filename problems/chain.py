@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -124,6 +125,7 @@ class ChainProblem(Problem):
 
     name: ClassVar[str] = "chain"
     solution_type: ClassVar[type] = Plan
+    objectives: ClassVar[Mapping[str, int]] = {"bottleneck": 10, "fw-bw-bottleneck": 10}
 
     objective: str = "bottleneck"
     device_order: str = "given"

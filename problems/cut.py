@@ -126,6 +126,7 @@ class CutProblem(Problem):
 
     name: ClassVar[str] = "cut"
     solution_type: ClassVar[type] = Plan
+    objectives: ClassVar[Mapping[str, int]] = {"bottleneck": 20, "fw-bw-bottleneck": 20}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "device-placement-2020": {
             "free_kinds": ("cpu",),

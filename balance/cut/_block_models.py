@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from balance.cut.tables import CutTables
-from balance.limits import Run
+from balance.limits import Part, Run
 from balance.problems.model.tensors import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -26,29 +26,6 @@ SAFETY = 1.0 - 1e-7
 LOOSE = 1.0 - 1e-6
 """Factor on thresholds inside models: well beyond the tolerances, at which HiGHS's presolve has called feasible models
 infeasible."""
-
-
-class Part(Run):
-    """A share of another run's time; it stops when the other does.
-
-    Parameters
-    ----------
-    whole
-        The other run.
-    among
-        Into how many equal shares what remains of it is divided.
-    """
-
-    def __init__(self, whole: Run, among: int = 1) -> None:
-        left = whole.remaining()
-        super().__init__(None if math.isinf(left) else left / among, seed=whole.seed, threads=whole.threads)
-        self.whole = whole
-
-    def should_stop(self) -> bool:
-        """Return whether this share or the whole is used up."""
-        if self.whole.should_stop():
-            self.interrupt()
-        return super().should_stop()
 
 
 @dataclass(frozen=True, eq=False)

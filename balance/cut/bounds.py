@@ -9,10 +9,11 @@ pins, the number of stages and the order of blocks only take solutions away, so 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from balance.cut._shares import Work, average_load, crowded, most_devices
 from balance.cut.tables import BACKWARD, FORWARD, CutTables
-from balance.limits import Run
+from balance.limits import Part, Run
 from balance.problems.cut import CutProblem
 from balance.registry import bound
 
@@ -71,7 +72,21 @@ def average(problem: CutProblem) -> float:
     return average_load(problem, Work.of(problem))
 
 
-@bound(problem=CutProblem, name="node-cut")
+def _node_cut_holds(problem: CutProblem, value: float) -> bool:
+    """Whether the winning least cuts reach a value in exact rationals."""
+    from balance.cut._node_cut import BOTH, highest, prove_node_cut
+
+    def proved(phases: tuple[int, ...]) -> Fraction:
+        peak = highest(CutTables(problem), phases)
+        return Fraction(0) if peak is None else prove_node_cut(problem, peak.block, phases).seconds
+
+    best = proved(BOTH)
+    if problem.objective == "fw-bw-bottleneck":
+        best = max(best, proved((FORWARD,)) + proved((BACKWARD,)))
+    return best >= Fraction(value)
+
+
+@bound(problem=CutProblem, name="node-cut", prove=_node_cut_holds)
 def node_cut(problem: CutProblem) -> float:
     r"""Return the largest, over blocks v, of the least load of any set of blocks that holds v.
 
@@ -141,7 +156,7 @@ def _known(problem: CutProblem) -> float:
     return max(0.0, *(each(problem) for each in (largest, pigeonhole, average, node_cut, assignment_lp)))
 
 
-@bound(problem=CutProblem, name="bottleneck-block", seconds=60.0)
+@bound(problem=CutProblem, name="bottleneck-block", seconds=60.0, in_ladder=True)
 def bottleneck_block(problem: CutProblem, run: Run) -> float:
     r"""Return the least load of a stage that has at least the fair share of the work.
 
@@ -157,7 +172,7 @@ def bottleneck_block(problem: CutProblem, run: Run) -> float:
     return -math.inf if _too_large(tables) else solved(tables, run)
 
 
-@bound(problem=CutProblem, name="three-super-blocks", seconds=60.0)
+@bound(problem=CutProblem, name="three-super-blocks", seconds=60.0, in_ladder=True)
 def three_super_blocks(problem: CutProblem, run: Run) -> float:
     r"""Return the least bottleneck when the stages before and after the one with most work are treated as one each.
 
@@ -169,8 +184,8 @@ def three_super_blocks(problem: CutProblem, run: Run) -> float:
     holds at any time limit. Communication counts if all types pay. A third of the time goes to ``bottleneck-block``,
     whose value is a floor under all k. Pipelines only. After Archer et al. 2024.
     """
-    from balance.cut._block_models import Part, super_blocks
     from balance.cut._block_models import bottleneck_block as single
+    from balance.cut._block_models import super_blocks
 
     tables = CutTables(problem)
     if problem.contiguity != "acyclic" or _too_large(tables):
@@ -179,7 +194,7 @@ def three_super_blocks(problem: CutProblem, run: Run) -> float:
     return floor if floor == math.inf else super_blocks(tables, run, floor)
 
 
-@bound(problem=CutProblem, name="node-guess", seconds=60.0)
+@bound(problem=CutProblem, name="node-guess", seconds=60.0, in_ladder=True)
 def node_guess(problem: CutProblem, run: Run) -> float:
     """Return the largest, over blocks v, of the least load of a convex stage that holds v.
 
@@ -196,7 +211,7 @@ def node_guess(problem: CutProblem, run: Run) -> float:
     return solved(tables, run, _known(problem))
 
 
-@bound(problem=CutProblem, name="balanced-cut", seconds=60.0)
+@bound(problem=CutProblem, name="balanced-cut", seconds=60.0, in_ladder=True)
 def balanced_cut(problem: CutProblem, run: Run) -> float:
     r"""Return the fair share with the least communication of a set of blocks that carries its share.
 

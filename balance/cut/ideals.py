@@ -80,6 +80,20 @@ class Ideals(Solver):
         outcome = program.bottleneck() if problem.objective == "bottleneck" else program.flush()
         return replace(outcome, stats={**outcome.stats, **reduction.stats})
 
+    def reprove(self, problem: CutProblem, bound: float, run: Run) -> bool | None:
+        """Look for a plan just below the bound, among all ideals and without an incumbent; there must be none."""
+        from balance.cut._ideal_kernels import TOTAL
+
+        if problem.objective != "bottleneck" or self.accepts(problem) is not None:
+            return None
+        tables = CutTables(problem)
+        program = IdealProgram.build(tables, run)
+        if program is None:
+            return None
+        below = math.floor(bound * (1 - 1e-9) * tables.scale) - tables.n_terms
+        found = program.search(TOTAL, below, BIG, BIG)
+        return None if run.should_stop() else found is None
+
 
 @dataclass(eq=False)
 class IdealProgram:
@@ -152,7 +166,7 @@ class IdealProgram:
             proved = max(proved, math.floor(run.bound * tables.scale * (1 - 1e-15)) - tables.n_terms)
         found: tuple[int, Plan] | None = None
         for limit in thresholds(proved, top):
-            found = self._pass(TOTAL, limit, BIG, BIG)
+            found = self.search(TOTAL, limit, BIG, BIG)
             if found is not None or run.should_stop():
                 break
             proved = limit + 1
@@ -178,7 +192,7 @@ class IdealProgram:
             most_b = BIG if most_backward == np.inf else int(most_backward)
             aim = FORWARD_FIRST if mode == 1 else BACKWARD_FIRST
             for limit in thresholds(self._phase_floor(aim), ceiling(tables)):
-                found = self._pass(aim, limit, most_f, most_b)
+                found = self.search(aim, limit, most_f, most_b)
                 if found is not None or self.run.should_stop():
                     return found
             return None
@@ -202,7 +216,7 @@ class IdealProgram:
             return 0
         return max(int(least.max()), int(float(least.sum()) / tables.problem.cluster.n_devices * (1 - 1e-12)))
 
-    def _pass(self, aim: int, limit: int, most_f: int, most_b: int) -> tuple[int, Plan] | None:
+    def search(self, aim: int, limit: int, most_f: int, most_b: int) -> tuple[int, Plan] | None:
         """Return the best value of at most `limit` with its plan, or None."""
         from balance.cut import _ideal_kernels as kernels
 

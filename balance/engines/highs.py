@@ -132,6 +132,7 @@ class _Highs:
                 self._load(highs, start)
                 self._listen(highs)
                 highs.run()
+                self._confirm(highs, options)
             if self.failure is not None:
                 raise self.failure
             return self._read(highs)
@@ -183,6 +184,20 @@ class _Highs:
             columns = np.array([position[name] for name in start], dtype=np.int32)
             values = np.array([start[name] for name in start], dtype=np.float64) / a.scale[columns]
             highs.setSolution(len(columns), columns, values)
+
+    def _confirm(self, highs: Any, options: Mapping[str, Any]) -> None:
+        """Ask again without presolve where it calls a mixed-integer model infeasible.
+
+        HiGHS 1.16's presolve has done so to feasible models in which a row's slack is as small as the tolerance.
+        """
+        infeasible = highs.getModelStatus() == _library().HighsModelStatus.kInfeasible
+        if not infeasible or not self.arrays.integer.any() or options.get("presolve") == "off" or self.failure:
+            return
+        highs.clearSolver()
+        highs.setOptionValue("presolve", "off")
+        if math.isfinite(self.run.remaining()):
+            highs.setOptionValue("time_limit", max(self.run.remaining(), 0.01))
+        highs.run()
 
     def _listen(self, highs: Any) -> None:
         for interrupt in (highs.cbMipInterrupt, highs.cbSimplexInterrupt, highs.cbIpmInterrupt):

@@ -143,7 +143,7 @@ def _into(ax: Axes, row: tuple[str, Timeline], title: str | None) -> Figure:
 
 
 def _caption(name: str, timeline: Timeline) -> str:
-    figures = f"step {show_seconds(float(f'{timeline.step_time:.4g}'))}, bubble {show_share(timeline.bubble_fraction)}"
+    figures = f"step {show_seconds(timeline.step_time)}, bubble {show_share(timeline.bubble_fraction)}"
     if timeline.samples_per_second is not None:
         figures += f", {timeline.samples_per_second:.4g} samples/s"
     return f"{name}: {figures}" if name else figures

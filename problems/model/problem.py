@@ -112,9 +112,17 @@ class Problem:
     objective_unit: ClassVar[str] = "s"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published cost models by name: values of parameters."""
+    objectives: ClassVar[Mapping[str, int]] = {}
+    """Objectives that it answers for a graph and devices, with its place among the problems that answer the same: the
+    lowest is tried first. It leaves a question to the next one by raising `LinearisationError` or `OptionError`. A
+    problem without objectives is asked by its class only."""
 
     graph: CostGraph
     cluster: Cluster
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was derived and kept (cached properties) may be large and is derived again: a pickle holds the question.
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def evaluate(self, solution: Any) -> Evaluation:
         """Return objective, breakdown and violations of a solution; never trusts the solver that made it."""

@@ -16,7 +16,8 @@ import pytest
 from balance import Result, Run, Status, StopReason, check, list_problems, list_solvers, lower_bounds, solve
 from balance.registry import Solver, get_solver
 from balance.search import GRACE
-from tests.conformance.factories import FACTORIES, Case
+from tests.conformance.case import Case
+from tests.conformance.factories import FACTORIES
 
 PAIRS = [(solver.problem.name, solver.name) for solver in list_solvers() if solver.available]
 SLACK = 5.0  # seconds that a busy machine may add
@@ -61,7 +62,7 @@ def honest(result: Result) -> None:
 
 
 def test_every_problem_has_a_factory() -> None:
-    """A new problem brings its instances, and a factory of a problem that is gone goes with it."""
+    """A new problem brings its instances: ``tests/<problem>/cases.py`` with a `Factory` named FACTORY."""
     assert set(FACTORIES) == {kind.name for kind in list_problems()}
 
 

@@ -125,7 +125,7 @@ def test_interruption_keeps_the_bound(monkeypatch):
     run = Run()
     program = IdealProgram.build(CutTables(problem), run)
     assert program is not None
-    plain, calls = program._pass, []
+    plain, calls = program.search, []
 
     def stopping(aim, limit, most_f, most_b):
         calls.append(limit)
@@ -134,7 +134,7 @@ def test_interruption_keeps_the_bound(monkeypatch):
             return None
         return plain(aim, limit, most_f, most_b)
 
-    monkeypatch.setattr(program, "_pass", stopping)
+    monkeypatch.setattr(program, "search", stopping)
     outcome = program.bottleneck()
     assert outcome.solution is None
     assert outcome.stop_reason == "interrupted"

@@ -99,6 +99,16 @@ def test_a_heuristic_that_finds_nothing(problem: ChainProblem, install: Install)
     assert solve(problem).status is Status.unknown
 
 
+@pytest.mark.parametrize("asked", ["auto", "fake"])
+def test_who_found_nothing(problem: ChainProblem, install: Install, asked: str) -> None:
+    """Without an answer the result names what was asked for, never the bounds that ran ahead."""
+    install(Fake(lambda problem, run: Outcome()), bounds=(Bound("three", ChainProblem, lambda problem: 3.0),))
+    for limit in (None, 0.0):
+        result = solve(problem, solver=asked, time_limit=limit)
+        assert (result.status, result.solver) == (Status.unknown, asked)
+        assert "no solution was found" in result.summary().splitlines()[0]
+
+
 def test_an_infinite_bound_is_a_reason(problem: ChainProblem, install: Install) -> None:
     """A bound that rules out every solution makes the problem infeasible where no solver says more."""
     no = Bound("no", ChainProblem, lambda problem: math.inf)
@@ -106,6 +116,7 @@ def test_an_infinite_bound_is_a_reason(problem: ChainProblem, install: Install) 
     result = solve(problem)
     assert result.status is Status.infeasible
     assert "'no'" in result.reasons[0].message
+    assert (result.bound_name, result.solver) == ("no", "auto")
     install(Fake(lambda problem, run: Outcome(BEST)), bounds=(no,))
     with pytest.raises(SolverError, match="'no'"):
         solve(problem)

@@ -52,7 +52,7 @@ def test_svg_holds_the_words_and_is_reproducible(tmp_path: Path) -> None:
         gantt([timeline(), timeline(count=5)], tmp_path / name, title="Two steps", labels=["predicted", "achieved"])
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert text == (tmp_path / "b.svg").read_text(encoding="utf-8")
-    for words in ("Two steps", "predicted: step", "achieved: step", "bubble", "device 2", "memory [MiB]", "forward"):
+    for words in ("Two steps", "predicted: step", "achieved: step", "bubble", "device 2", "memory [MB]", "forward"):
         assert words in text
     assert str(tmp_path) not in text
 
