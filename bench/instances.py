@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from balance.bench import regal
 from balance.problems.instance import Instance
 from balance.problems.model.cluster import Cluster, Device, Link
 from balance.problems.model.errors import BalanceError, OptionError, ProblemError
@@ -90,7 +91,7 @@ def problem_types() -> list[type[Problem]]:
 @cache
 def list_instances(prefix: str = "") -> tuple[BenchInstance, ...]:
     """Return every instance whose name starts with `prefix`, in order of name."""
-    found = sorted((*_generated(), *_public()), key=lambda instance: instance.name)
+    found = sorted((*_generated(), *_regal(), *_public()), key=lambda instance: instance.name)
     return tuple(instance for instance in found if instance.name.startswith(prefix))
 
 
@@ -166,6 +167,18 @@ def _generated() -> list[BenchInstance]:
                     )
                 )
     return found
+
+
+def _regal() -> list[BenchInstance]:
+    return [
+        BenchInstance(
+            name=f"regal/{name}",
+            about=about,
+            load=lambda name=name: regal.build(name),  # type: ignore[misc]
+            parameters={"chain": None},
+        )
+        for name, about in regal.names()
+    ]
 
 
 def _families(n: int, p: int) -> list[tuple[str, str, Callable[[], Instance], dict[str, dict[str, Any] | None]]]:

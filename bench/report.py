@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,9 @@ def report(rows: Iterable[Row]) -> str:
         parts += ["## Figures", _figures(figures)]
     if solves:
         parts += ["## Solves", _solves(solves)]
+    quality = _quality(solves)
+    if quality:
+        parts += ["## Bound over objective", quality]
     if failed:
         parts += ["## Failures", _failures(failed)]
     return "\n\n".join(parts) + "\n"
@@ -111,6 +115,28 @@ def _solves(rows: Sequence[Row]) -> str:
         )
     columns = ("instance", "problem", "solver", "seed", "status", "objective", "bound", "gap", "time")
     return _table(columns, cells, right=5)
+
+
+def _quality(rows: Sequence[Row]) -> str:
+    """Return, by group of instances (``set/size/law``) and solver, how close bounds come to objectives."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        parts = str(row["name"]).split("/")
+        if len(parts) > 3:
+            groups.setdefault(("/".join(parts[:-1]), str(row.get("solver"))), []).append(row)
+    cells = []
+    for (group, solver), members in sorted(groups.items()):
+        solved = [row for row in members if row.get("objective")]
+        ratios = [max(float(row.get("bound") or 0.0), 0.0) / float(row["objective"]) for row in solved]
+        if not ratios:
+            continue
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if min(ratios) > 0 else 0.0
+        optimal = sum(row["status"] == "optimal" for row in solved)
+        cells.append((group, solver, len(members), f"{mean:.4f}", f"{min(ratios):.4f}", f"{optimal / len(solved):.0%}"))
+    if not cells:
+        return ""
+    columns = ("group", "solver", "instances", "geometric mean", "least", "proved optimal")
+    return _table(columns, cells, right=2)
 
 
 def _failures(rows: Sequence[Row]) -> str:

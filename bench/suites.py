@@ -30,6 +30,8 @@ class Suite:
         Prefixes of the instances' names.
     problems
         Problems to solve; empty: every problem that can be stated on an instance.
+    solvers
+        Solvers to run; empty: every one that can.
     seeds
         Seeds of solvers that draw random numbers; exact solvers run with the first only.
     time_limit
@@ -42,6 +44,7 @@ class Suite:
     size: str = "full"
     instances: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    solvers: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     time_limit: float = 60.0
 
@@ -63,6 +66,23 @@ SUITES = (
         instances=("tiny/", "small/", "public/"),
         problems=("chain",),
         time_limit=60.0,
+    ),
+    Suite(
+        name="cut",
+        about="the cut problem: figures, public workloads and `auto` on them, a minute each",
+        specs="cut/",
+        instances=("public/throughput/",),
+        problems=("cut",),
+        solvers=("auto",),
+        time_limit=60.0,
+    ),
+    Suite(
+        name="regal",
+        about="bound over objective of `auto` on seeded graphs, 2 to 64 devices, 20 seconds each",
+        instances=("regal/",),
+        problems=("cut",),
+        solvers=("auto",),
+        time_limit=20.0,
     ),
     Suite(
         name="paper",
@@ -130,14 +150,16 @@ def cells(
                 on_skip(str(why) if isinstance(why, SkippedError) else f"left out {instance.name}: {why}")
             continue
         for name, problem in stated.items():
-            for solver in () if problem is None else list_solvers(problem):
-                for seed in suite.seeds[:1] if solver.exact else suite.seeds:
+            able = () if problem is None else list_solvers(problem)
+            chosen = [(name, False) for name in suite.solvers] if suite.solvers and able else []
+            for solver, exact in chosen or [(each.name, each.exact) for each in able]:
+                for seed in suite.seeds[:1] if exact else suite.seeds:
                     found.append(
                         Cell(
                             kind="solve",
                             name=instance.name,
                             problem=name,
-                            solver=solver.name,
+                            solver=solver,
                             seed=seed,
                             time_limit=limit,
                             threads=threads,

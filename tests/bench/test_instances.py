@@ -93,3 +93,22 @@ def test_suites_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(told) == len(list_instances("public/"))
     assert all(VARIABLE in words for words in told)
     assert {suite.name for suite in SUITES} >= {"smoke", "speed", "chain", "paper", "full"}
+
+
+def test_regal_instances_follow_their_law() -> None:
+    """Equal names give equal graphs; operators, ratio and devices are what the name and the law say."""
+    from balance.bench import regal
+
+    found = dict(regal.names())
+    assert len(found) == sum(regal.SAMPLES.values())
+    assert sum(name.startswith("k16/") for name in found) == 100
+    for name in ("k16/r0.1/layered-00", "k2/r1/attention-05", "k64/r10/series-parallel-07"):
+        assert name in found
+        first, again = regal.build(name), regal.build(name)
+        assert first.graph.hash == again.graph.hash
+        assert first.cluster is not None
+        assert first.cluster.n_devices == int(name.split("/")[0][1:])
+        assert 40 <= first.graph.n_operators <= 550
+        assert first.cluster.inter is not None
+        moved = float(first.graph.tensors.bytes.sum()) / first.cluster.inter.bandwidth
+        assert abs(moved / float(first.graph.forward.sum()) - float(name.split("/")[1][1:])) < 1e-9
