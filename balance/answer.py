@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from balance.limits import Run, StopReason, relative_gap
-from balance.problems.model.errors import BalanceError
+from balance.problems.model.errors import BalanceError, ProblemError
 from balance.problems.model.problem import Problem
 from balance.registry import get_solver
 from balance.result import Result
@@ -43,8 +43,12 @@ def answer(problem: Problem, run: Run, solver: str, incumbent: Any, notes: Seque
     search.notes.extend(notes)
     search.timings["state"] = run.elapsed()
     solvers = search.choose(solver)
+    if isinstance(incumbent, Result):
+        if incumbent.solution is None:
+            raise ProblemError(f"the result given as incumbent has no solution to start from: it is {incumbent.status}")
+        incumbent = incumbent.solution
     if incumbent is not None:
-        search.warm_start(incumbent.solution if isinstance(incumbent, Result) else incumbent)
+        search.warm_start(incumbent)
     running = solvers[0].name
     ended = supervise(run, lambda: search.execute(solvers))
     run.close()

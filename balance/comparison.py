@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Never
 
 from balance.answer import answer
 from balance.limits import Run, StopReason
-from balance.problems.model.errors import BalanceError, MissingDependencyError, OptionError, SolverError
+from balance.problems.model.errors import BalanceError, MissingDependencyError, SolverError
 from balance.problems.model.problem import Problem
-from balance.question import Devices, Question, pose, refuse_unknown
+from balance.question import Devices, Question, names_of, pose, refuse_unknown
 from balance.registry import get_solver, ladder
 from balance.result import Result
 from balance.wording import show_seconds, show_share, show_table
@@ -37,6 +37,10 @@ class Comparison(Sequence[Result]):
     problem: Problem
     results: tuple[Result, ...]
     failures: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        best = f", best {self.results[0]!r}" if self.results else ""
+        return f"<Comparison: {len(self.results)} answers{best}>"
 
     def __len__(self) -> int:
         return len(self.results)
@@ -125,15 +129,14 @@ def compare(
     """
     refuse_unknown(unknown, ("devices", "solvers", "time_limit", "gap", "seed", "threads"), "compare")
     problem, notes = pose(what, devices, objective=None, bandwidth=None, latency=None, parameters={})
+    Run(time_limit, gap, seed, threads)  # a wrong limit is a mistake, not the failure of every solver
     failures: dict[str, str] = {}
     if solvers is None:
         able, refused = ladder(problem)
         names = [solver.name for solver in able]
         failures.update(refused)
     else:
-        if isinstance(solvers, str):
-            raise OptionError(f"solvers must be a list of names, got {solvers!r}", option="solvers")
-        names = list(dict.fromkeys(solvers))
+        names = names_of(solvers, "solvers")
         for name in names:
             get_solver(problem, name)  # a misspelt name is a mistake, not a failure
     results = []

@@ -16,7 +16,7 @@ from balance.problems.model.graph import CostGraph
 from balance.problems.model.problem import Evaluation, Problem
 from balance.proof import Proof
 from balance.proof import prove as prove_again
-from balance.question import Devices, Question, pose, refuse_unknown
+from balance.question import Devices, Question, names_of, pose, refuse_unknown
 from balance.registry import list_bounds
 from balance.result import Result
 from balance.status import is_closed
@@ -252,11 +252,11 @@ def lower_bounds(
     refuse_unknown(unknown, ("devices", "names", "time_limit"), "lower_bounds")
     problem, _ = pose(what, devices, objective=None, bandwidth=None, latency=None, parameters={})
     known = {bound.name: bound for bound in list_bounds(problem)}
-    names = (names,) if isinstance(names, str) else names
-    for name in names or ():
+    wanted = None if names is None else names_of((names,) if isinstance(names, str) else names, "names")
+    for name in wanted or ():
         if name not in known:
             raise OptionError(f"problem {problem.name!r} has no bound {name!r}{nearest(name, known)}", option="names")
-    chosen = [bound for bound in known.values() if (bound.is_cheap if names is None else bound.name in names)]
+    chosen = [bound for bound in known.values() if (bound.is_cheap if wanted is None else bound.name in wanted)]
     values = {bound.name: bound(problem, None if time_limit is None else Run(time_limit)) for bound in chosen}
     return dict(
         sorted(
@@ -308,7 +308,7 @@ def check(result: Result | str | Path, graph: CostGraph | None = None, *, prove:
     Raises
     ------
     OptionError
-        If the graph is missing.
+        If the graph is missing, or something else is given.
     FormatError
         If the file is broken or belongs to another graph.
 
@@ -318,7 +318,11 @@ def check(result: Result | str | Path, graph: CostGraph | None = None, *, prove:
     >>> check(solve(CostGraph.chain([3.0, 1.0, 2.0]), 2)).valid
     True
     """
+    if graph is not None and not isinstance(graph, CostGraph):
+        raise OptionError(f"check needs the graph that was solved, got {type(graph).__name__}", option="graph")
     if not isinstance(result, Result):
+        if not isinstance(result, (str, Path)):
+            raise OptionError(f"check takes a Result or the path of one, got {type(result).__name__}", option="result")
         if graph is None:
             raise OptionError("check(path, graph) needs the graph that was solved")
         result = Result.load(result, graph)

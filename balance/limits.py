@@ -15,6 +15,9 @@ import numpy as np
 
 from balance.problems.model.errors import OptionError
 
+MOST_THREADS = 1024
+"""Threads that may be asked for; engines fail with more in ways that are hard to understand."""
+
 
 class StopReason(StrEnum):
     """Why a search ended."""
@@ -139,7 +142,7 @@ class Run:
         self.time_limit = None if time_limit is None else _number("time_limit", time_limit, "seconds")
         self.gap = _number("gap", gap, "a relative distance such as 0.01")
         self.seed = _whole("seed", seed, 0)
-        self.threads = available_cores() if threads is None else _whole("threads", threads, 1)
+        self.threads = available_cores() if threads is None else _whole("threads", threads, 1, MOST_THREADS)
         self.node_limit = None if node_limit is None else _whole("node_limit", node_limit, 1)
         if on_progress is not None and not callable(on_progress):
             raise OptionError(f"on_progress must be a function of one argument, got {on_progress!r}")
@@ -375,7 +378,9 @@ def _number(name: str, value: Any, what: str) -> float:
     return float(value)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise OptionError(f"{name} must be a whole number of at least {least}, got {value!r}", option=name, value=value)
+    if most is not None and value > most:
+        raise OptionError(f"{name} must be at most {most}, got {value!r}", option=name, value=value)
     return int(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ OBJECTIVES: dict[str, str] = {
 }
 """What the objectives of the front door mean. Problems say by `Problem.objectives` which of them they answer."""
 
+MOST_DEVICES = 1_000_000
+"""Largest number of devices that may be asked for as a number; more is taken for a slip."""
+
 Question = Problem | CostGraph | Instance | str | Path
 Devices = int | Sequence[Device] | Cluster
 
@@ -39,6 +42,23 @@ def refuse_unknown(unknown: Mapping[str, Any], known: Sequence[str], function: s
     """
     for name in unknown:
         raise OptionError(f"{function}() has no option {name!r}{nearest(name, known)}", option=name)
+
+
+def names_of(value: object, option: str) -> list[str]:
+    """Return a list of names without repetitions, in order.
+
+    Raises
+    ------
+    OptionError
+        If it is something else.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise OptionError(f"{option} must be a list of names, got {value!r}", option=option)
+    names = list(value)
+    for name in names:
+        if not isinstance(name, str):
+            raise OptionError(f"{option} must be a list of names, got {name!r} in it", option=option)
+    return list(dict.fromkeys(names))
 
 
 def pose(
@@ -155,17 +175,23 @@ def linked(cluster: Cluster, bandwidth: float | None, latency: float | None) -> 
         raise OptionError(
             "latency= alone leaves the bandwidth unknown: give bandwidth= too (bytes per second; inf is a value)"
         )
-    if not isinstance(bandwidth, (int, float, np.number)) or not bandwidth > 0:
+    if not _is_real(bandwidth) or not bandwidth > 0:
         raise OptionError(f"bandwidth must be positive, in bytes per second, got {bandwidth!r}", option="bandwidth")
-    if latency is not None and (not isinstance(latency, (int, float, np.number)) or not 0 <= latency < math.inf):
+    if latency is not None and (not _is_real(latency) or not 0 <= latency < math.inf):
         raise OptionError(f"latency must be finite seconds, not negative, got {latency!r}", option="latency")
     return cluster.with_link(latency=latency, bandwidth=bandwidth)
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def _equal_devices(instance: Instance, count: int) -> Cluster:
     kinds = instance.graph.kinds
     if count < 1:
         raise OptionError(f"devices must be at least 1, got {count}", option="devices")
+    if count > MOST_DEVICES:
+        raise OptionError(f"devices must be at most {MOST_DEVICES}, got {count}", option="devices")
     if len(kinds) > 1:
         raise OptionError(
             f"devices={count} is not clear: the graph has costs for several kinds ({', '.join(kinds)}); give a list, "

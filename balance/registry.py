@@ -15,7 +15,13 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from balance.problems.model.errors import BalanceError, MissingDependencyError, ProblemError, SolverNotFoundError
+from balance.problems.model.errors import (
+    BalanceError,
+    MissingDependencyError,
+    OptionError,
+    ProblemError,
+    SolverNotFoundError,
+)
 from balance.problems.model.fields import nearest
 from balance.problems.model.problem import Problem
 from balance.solver import Bound, Outcome, Solver, bound
@@ -185,6 +191,8 @@ def list_solvers(problem: Problem | type[Problem] | str | None = None) -> tuple[
 
     Raises
     ------
+    OptionError
+        If it is no problem at all.
     ProblemError
         If there is no problem of this name.
 
@@ -255,4 +263,9 @@ def list_bounds(problem: Problem | type[Problem] | str) -> tuple[Bound, ...]:
 
 
 def _name(problem: Problem | type[Problem] | str) -> str:
-    return problem if isinstance(problem, str) else problem.name
+    if isinstance(problem, str):
+        return problem
+    kind = problem if inspect.isclass(problem) else type(problem)
+    if issubclass(kind, Problem) and hasattr(kind, "name"):
+        return kind.name
+    raise OptionError(f"expected a problem, its class or its name, got {problem!r}; list_problems() shows them")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from balance.limits import StopReason, relative_gap
-from balance.problems.model.errors import FormatError, MissingDependencyError, PlanError
+from balance.problems.model.errors import FormatError, MissingDependencyError, OptionError, PlanError
 from balance.problems.model.fields import Fields, number, plain
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.plan import Plan
@@ -221,9 +221,13 @@ class Result:
         FormatError
             If a field is missing, unknown or malformed, the graph is another one, or the status claims more than the
             numbers allow.
+        OptionError
+            If it is no graph.
         """
         from balance.registry import problem_type
 
+        if not isinstance(graph, CostGraph):
+            raise OptionError(f"a result is read over the CostGraph that was solved, got {type(graph).__name__}")
         top = Fields(data)
         top.schema(SCHEMA, VERSION)
         asked = top.inner("problem")
@@ -265,7 +269,13 @@ class Result:
             raise FormatError(str(error), field="status") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the result as JSON; the file is replaced only when the new one is complete."""
+        """Write the result as JSON; the file is replaced only when the new one is complete.
+
+        Raises
+        ------
+        OSError
+            If the folder does not exist or cannot be written.
+        """
         from balance.problems.model.files import write_json
 
         write_json(path, self.to_json())

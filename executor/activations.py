@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from balance.executor.modules import checked_output, module_names
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+from balance.executor.modules import Loss, checked_output, module_names
 
 
 class SavedBytes:

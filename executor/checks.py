@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from balance.executor.engine import SCHEDULES, check_version
-from balance.executor.modules import TensorShape, boundary_shapes, module_names, shared_parameters
+from balance.executor.modules import Loss, TensorShape, boundary_shapes, check_loss, module_names, shared_parameters
+from balance.executor.sending import compact
 from balance.problems.model.errors import OptionError, PlanError, ScheduleError
 from balance.problems.model.fields import nearest
 from balance.problems.model.graph import CostGraph
@@ -79,13 +80,13 @@ def gather_batches(
         raise OptionError("inputs and targets are tensors, or lists of them (one batch per step, used in turn)")
     if second and len(second) != len(first):
         raise OptionError(f"{len(first)} input batches come with {len(second)} target batches")
-    sizes = {tuple(one.shape) for one in first}
-    if len(sizes) > 1:
-        raise OptionError(f"all input batches must have the same shape, got {sorted(sizes)}")
-    for at, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one.shape[0] != other.shape[0]:
-            raise OptionError(f"batch {at} has {one.shape[0]} inputs and {other.shape[0]} targets")
-    return Batches(first, second)
+    for word, tensors in (("input", first), ("target", second)):
+        kinds = sorted({f"{tuple(one.shape)} {one.dtype}" for one in tensors})
+        if len(kinds) > 1:
+            raise OptionError(f"all {word} batches must have the same shape and type, got {', '.join(kinds)}")
+    if second and first[0].shape[0] != second[0].shape[0]:
+        raise OptionError(f"a batch has {first[0].shape[0]} inputs and {second[0].shape[0]} targets")
+    return Batches(tuple(compact(one).detach() for one in first), tuple(compact(one).detach() for one in second))
 
 
 def lay_out(
@@ -93,6 +94,7 @@ def lay_out(
     modules: Sequence[torch.nn.Module],
     batches: Batches,
     training: bool,
+    loss_fn: Loss | None = None,
     graph: CostGraph | None = None,
 ) -> Layout:
     """Check that a plan can run a model on data, and return what the ranks need.
@@ -139,17 +141,24 @@ def lay_out(
             f"1f1b needs at least as many micro-batches as stages, got {count} for {plan.n_stages} stages; use more "
             f"micro-batches or the gpipe schedule"
         )
-    if batches.samples % count:
-        raise OptionError(f"a batch of {batches.samples} samples does not split into {count} equal micro-batches")
+    if batches.samples < count or batches.samples % count:
+        raise OptionError(
+            f"a batch of {batches.samples} samples does not split into {count} equal micro-batches; "
+            f"give a multiple of {count}"
+        )
     size = batches.samples // count
     if plan.microbatch_size is not None and plan.microbatch_size != size:
         raise OptionError(
             f"the plan is for micro-batches of {plan.microbatch_size:g} samples, but {batches.samples} samples in "
             f"{count} micro-batches are {size} each"
         )
+    if graph is not None:
+        _check_configurations(plan, graph, size)
     shapes = boundary_shapes(modules, batches.inputs[0][:size], training)
     if training and not shapes[-1].requires_grad:
         raise OptionError("the model has no parameter that needs a gradient; run it with training=False")
+    if training and loss_fn is not None and batches.targets:
+        check_loss(loss_fn, shapes[-1], batches.targets[0][:size], training)
     return Layout(cuts, schedule, count, tuple(shapes), devices)
 
 
@@ -159,11 +168,14 @@ def _cuts(plan: Plan, modules: Sequence[torch.nn.Module]) -> tuple[int, ...]:
         if len(stage.replicas) != 1 or len(stage.devices) != 1:
             raise PlanError(
                 f"stage {s} has {len(stage.replicas)} replicas on devices {list(stage.devices)}; this engine runs each "
-                f"stage on one device",
+                f"stage on one device; solve for as many stages as devices",
                 stage=s,
             )
         if stage.recompute or stage.evict_to is not None:
-            raise PlanError(f"stage {s} asks for recomputation or eviction, which this engine does not do", stage=s)
+            raise PlanError(
+                f"stage {s} asks for recomputation or eviction, which this engine does not do; solve without them",
+                stage=s,
+            )
         if len(stage.operators) == 0:
             raise PlanError(f"stage {s} is empty; torch's pipeline needs a module on every stage", stage=s)
         first, last = int(stage.operators[0]), int(stage.operators[-1])
@@ -179,13 +191,35 @@ def _cuts(plan: Plan, modules: Sequence[torch.nn.Module]) -> tuple[int, ...]:
     return tuple(cuts)
 
 
+def _check_configurations(plan: Plan, graph: CostGraph, size: int) -> None:
+    for s, stage in enumerate(plan.stages):
+        for column in stage.columns.tolist():
+            if column >= len(graph.configurations):
+                raise PlanError(f"stage {s} uses configuration {column} of a graph with fewer", stage=s)
+            chosen = graph.configurations[column]
+            if chosen.microbatch_size is not None and chosen.microbatch_size != size:
+                raise PlanError(
+                    f"the graph's costs are for micro-batches of {chosen.microbatch_size:g} samples, the run's are of "
+                    f"{size}: profile with as many samples as a micro-batch has",
+                    stage=s,
+                )
+            if chosen.tensor_parallel > 1 or chosen.recompute:
+                raise PlanError(
+                    f"stage {s} uses configuration {column} (tensor parallel degree {chosen.tensor_parallel}"
+                    f"{', recomputation' if chosen.recompute else ''}), which this engine does not do; "
+                    f"solve on a graph without such configurations",
+                    stage=s,
+                )
+
+
 def _schedule_name(plan: Plan, training: bool) -> str:
     schedule = plan.schedule
     if not isinstance(schedule, str):
         schedule = _recognised(plan)
     if schedule not in SCHEDULES:
         raise ScheduleError(
-            f"this engine runs the schedules {', '.join(SCHEDULES)}, not {schedule!r}{nearest(schedule, SCHEDULES)}"
+            f"this engine runs the schedules {', '.join(SCHEDULES)}, not {schedule!r}"
+            f"{nearest(schedule, SCHEDULES)}; solve again with schedule= one of them"
         )
     if training and schedule == "forward-only":
         raise ScheduleError("the plan's schedule is forward-only; run it with training=False")
@@ -204,5 +238,6 @@ def _recognised(plan: Plan) -> str:
         if known.rows() == rows:
             return name
     raise ScheduleError(
-        f"the plan's schedule is a list of actions that is none of {', '.join(SCHEDULES)}; this engine cannot run it"
+        f"the plan's schedule is a list of actions that is none of {', '.join(SCHEDULES)}, the ones this engine "
+        f"runs; give the plan one of these names"
     )

@@ -11,15 +11,19 @@ Stamp = Any
 
 
 class CpuClock:
-    """Stamps are seconds of the monotonic clock, which all processes of a machine share."""
+    """Stamps are seconds of the monotonic clock, which a machine's processes share, and of the thread's CPU time."""
 
     def stamp(self) -> Stamp:
         """Take the time now."""
-        return time.perf_counter()
+        return time.perf_counter(), time.thread_time()
 
     def seconds(self, stamp: Stamp) -> float:
         """Return the time of a stamp on the machine's monotonic clock."""
-        return float(stamp)
+        return float(stamp[0])
+
+    def cpu_seconds(self, start: Stamp, end: Stamp) -> float | None:
+        """Return how long this thread ran on a CPU between two stamps; the rest of the time it waited for one."""
+        return float(end[1] - start[1])
 
     def settle(self) -> None:
         """Wait until all work is done, so that stamps can be read."""
@@ -56,6 +60,10 @@ class CudaClock:
     def seconds(self, stamp: Stamp) -> float:
         """Return the time of an event that has happened, on the wall clock."""
         return self._zero + float(self._origin.elapsed_time(stamp)) / 1e3
+
+    def cpu_seconds(self, start: Stamp, end: Stamp) -> float | None:
+        """Return None: the device works, not a thread."""
+        return None
 
     def settle(self) -> None:
         """Wait until all work is done, so that stamps can be read."""

@@ -15,13 +15,3 @@ def show_seconds(value: float | None) -> str:
 def show_percent(value: float | None) -> str:
     """Return a signed share in percent, or a dash."""
     return "-" if value is None else f"{value * 100:+.1f} %"
-
-
-def show_share(value: float | None) -> str:
-    """Return a share in percent, or a dash."""
-    return "-" if value is None else f"{value * 100:.1f} %"
-
-
-def show_bytes(value: float | None) -> str:
-    """Return bytes in MiB, or a dash."""
-    return "-" if value is None else f"{value / 2**20:.1f} MiB"

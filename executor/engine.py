@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from balance.executor.activations import Loss, SavedBytes
+from balance.executor.activations import SavedBytes
 from balance.executor.clocks import Clock, Stamp
-from balance.executor.modules import TensorShape
+from balance.executor.modules import Loss, TensorShape
 from balance.executor.rank import Context
 from balance.executor.status import Phase
 from balance.problems.model.errors import ExecutionError

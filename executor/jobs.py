@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from balance.executor.activations import Loss, held_tensors
+from balance.executor.activations import held_tensors
 from balance.executor.clocks import Clock, CudaClock, clock_for
 from balance.executor.engine import Action, MemoryTracker, StageEngine
-from balance.executor.modules import TensorShape, bytes_of
+from balance.executor.modules import Loss, TensorShape, bytes_of
 from balance.executor.passes import MakeOptimizer
 from balance.executor.rank import Context
 from balance.executor.record import RankRecord
@@ -42,6 +42,8 @@ class StageTask:
         Whole batches on the first and the last stage, nothing elsewhere.
     collect
         What to bring back besides the record.
+    seed
+        Seed of the run; what a step draws depends on it, the step and the stage alone.
     """
 
     modules: list[torch.nn.Module]
@@ -55,6 +57,7 @@ class StageTask:
     inputs: tuple[torch.Tensor, ...]
     targets: tuple[torch.Tensor, ...]
     collect: tuple[str, ...]
+    seed: int
 
 
 @dataclass
@@ -68,6 +71,7 @@ class _Stage:
     losses: list[list[float]] = field(default_factory=list)
     times: list[tuple[float, float, float]] = field(default_factory=list)
     spans: list[list[tuple[float, float]]] = field(default_factory=list)
+    cpu: list[list[float | None]] = field(default_factory=list)
     outputs: torch.Tensor | None = None
 
 
@@ -108,6 +112,8 @@ def _one_step(context: Context, stage: _Stage, step: int, *, outputs: bool) -> N
     if engine.training:
         # Zeroed in place: a run accumulates into gradients that are there, as the profile does.
         engine.module.zero_grad(set_to_none=False)
+    # Neither other plans that take turns nor what ran before on these ranks changes what is drawn.
+    torch.manual_seed(stage.task.seed + context.rank + step * context.world_size)
     clock.settle()
     context.barrier()
     if isinstance(clock, CudaClock):
@@ -126,6 +132,7 @@ def _one_step(context: Context, stage: _Stage, step: int, *, outputs: bool) -> N
     stage.times.append((clock.seconds(start), clock.seconds(end), clock.seconds(finish)))
     stage.actions.append(engine.recorder.actions)
     stage.spans.append([_span(action, clock) for action in engine.recorder.actions])
+    stage.cpu.append([clock.cpu_seconds(action.start, action.end) for action in engine.recorder.actions])
     stage.losses.append(losses)
     if outputs and result is not None:
         stage.outputs = result.detach().cpu()
@@ -147,6 +154,7 @@ def finish(context: Context, name: str) -> tuple[RankRecord, dict[str, Any]]:
     memory = _memory(context, stage)
     first = stage.actions[0]
     times, spans = np.array(stage.times), np.array(stage.spans)
+    known = all(cell is not None for row in stage.cpu for cell in row)
     record = RankRecord(
         rank=context.rank,
         device=context.device,
@@ -160,6 +168,7 @@ def finish(context: Context, name: str) -> tuple[RankRecord, dict[str, Any]]:
         losses=np.array(stage.losses, dtype=np.float64),
         memory_bytes=memory,
         resident_bytes=float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT),
+        action_cpu=np.array(stage.cpu, dtype=np.float64) if known else None,
     )
     return record, collected
 

@@ -10,11 +10,13 @@ import pickle
 import signal
 import time
 from collections.abc import Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, NoReturn
 
-from balance.executor.rank import Answer, Job, RankOptions, main, rendezvous_folder
+from balance.executor.rank import Answer, RankOptions, main, rendezvous_folder
+from balance.executor.sending import Job, pack
 from balance.executor.status import WIDTH, Activity, Phase, StatusBoard
 from balance.problems.model.errors import ExecutionError, MissingDependencyError, OptionError
 
@@ -23,6 +25,8 @@ START_SECONDS = 180.0
 # After the first failure the others are given this long to speak, so that the culprit and not its victim is named.
 GRACE_SECONDS = 1.0
 _POLL_SECONDS = 0.2
+_NAME = "dnn-balance rank"
+_NO_GUARD = 86  # exit code of a rank whose script starts ranks while it is imported; no signal and no errno of Python
 
 
 class Ranks:
@@ -36,7 +40,7 @@ class Ranks:
     world_size
         Number of processes.
     device
-        ``"cpu"`` (gloo) or ``"cuda"`` (nccl, rank r on ``devices[r]``).
+        ``"cpu"`` (gloo) or ``"cuda"`` (nccl, rank r on ``devices[r]``); an index behind it is refused.
     devices
         Accelerator index of each rank; 0, 1, ... by default. Ignored on CPU.
     threads
@@ -80,12 +84,18 @@ class Ranks:
                 extra="executor",
                 package="torch",
             )
+        if multiprocessing.current_process().name.startswith(_NAME):
+            # A rank in the making imports the main script again and meets its call here: there is no way on, and the
+            # parent, which sees the exit code, says what is wrong in one sentence.
+            raise SystemExit(_NO_GUARD)
         self.world_size = world_size
         self.kind = device_kind(device)
+        if device_index(device) is not None:
+            raise OptionError(f"device {device!r} names one device for all ranks; give {self.kind!r} and devices=")
         self.timeout = timeout
         self.threads = threads
         self.devices = device_names(self.kind, world_size, devices)
-        self._folder = rendezvous_folder()
+        self._folder = rendezvous_folder()  # removed by _kill, or by the ranks if this process is killed
         context = multiprocessing.get_context("spawn")
         cells: Any = context.RawArray("d", WIDTH * world_size)
         self.board = StatusBoard(cells)
@@ -108,11 +118,11 @@ class Ranks:
                 )
                 ours, theirs = context.Pipe()
                 process = context.Process(
-                    target=main, args=(options, theirs, cells), name=f"dnn-balance rank {rank}", daemon=True
+                    target=main, args=(options, theirs, cells), name=f"{_NAME} {rank}", daemon=True
                 )
                 self._connections.append(ours)
                 self._processes.append(process)
-                process.start()
+                _start(process)
                 theirs.close()
             self._gather(max(START_SECONDS, timeout))
         except BaseException:
@@ -136,13 +146,9 @@ class Ranks:
         """
         if not self._processes:
             raise ExecutionError("these ranks have ended; make new ones")
-        try:
-            messages = [pickle.dumps((job, tuple(row)), protocol=pickle.HIGHEST_PROTOCOL) for row in arguments]
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ExecutionError(
-                f"the model, loss function or optimizer cannot be sent to the ranks: {error}; define them at the top "
-                f"level of an importable module (no lambda, no local class)"
-            ) from None
+        if len(arguments) != self.world_size:
+            raise OptionError(f"{self.world_size} ranks need as many rows of arguments, got {len(arguments)}")
+        messages = [pack(job, row) for row in arguments]
         try:
             for rank, message in enumerate(messages):
                 try:
@@ -208,9 +214,11 @@ class Ranks:
             how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
             hint = " (the kernel kills a process when memory runs out)" if -code == signal.SIGKILL else ""
             if code > 0 and seen[rank].phase is Phase.STARTING:
+                sure = code == _NO_GUARD
+                why = "the script starts ranks while it is imported" if sure else "perhaps the script is not importable"
                 hint = (
-                    "; ranks import the main script again, so it must be a file and start runs only under "
-                    "`if __name__ == '__main__':`"
+                    f": {why}; ranks import the main script again, so it must be a file, and what starts runs belongs "
+                    f"under `if __name__ == '__main__':`"
                 )
             self._raise(rank, seen[rank], f"rank {rank} {how} during {seen[rank]}{hint}", exit_code=code)
         failed = [rank for rank in sorted(answers) if answers[rank].error is not None]
@@ -218,10 +226,14 @@ class Ranks:
             seen[rank] = answers[rank].activity or seen[rank]
         # A rank that fails in its own work is the cause; broken connections elsewhere are its echo.
         rank = next((r for r in failed if seen[r].busy), failed[0])
+        error = answers[rank].error or ""
+        hint = ""
+        if seen[rank].phase is Phase.PREPARING and error.startswith(("AttributeError: Can't get", "ModuleNotFound")):
+            hint = "; ranks import what they are sent by name, so define it in a module that they can import"
         self._raise(
             rank,
             seen[rank],
-            f"rank {rank} failed during {seen[rank]}: {answers[rank].error}",
+            f"rank {rank} failed during {seen[rank]}: {error}{hint}",
             trace=answers[rank].trace,
         )
 
@@ -293,10 +305,16 @@ def device_kind(device: str) -> str:
     OptionError
         For any other device.
     """
-    kind = device.split(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise OptionError(f"device {device!r} is not supported; choose 'cpu' or 'cuda'")
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or (index and (kind == "cpu" or not index.isdecimal())) or device.endswith(":"):
+        raise OptionError(f"device {device!r} is not supported; choose 'cpu', 'cuda' or 'cuda:' and a number")
     return kind
+
+
+def device_index(device: str) -> int | None:
+    """Return the number in a device such as ``"cuda:1"``, or None."""
+    index = device.partition(":")[2]
+    return int(index) if index else None
 
 
 def device_names(kind: str, world_size: int, devices: Sequence[int] | None) -> list[str]:
@@ -320,6 +338,29 @@ def device_names(kind: str, world_size: int, devices: Sequence[int] | None) -> l
             f"CUDA device {max(indices)} is needed, but torch sees {available} of them; use device='cpu' or fewer ranks"
         )
     return [f"cuda:{index}" for index in indices]
+
+
+def _start(process: multiprocessing.process.BaseProcess) -> None:
+    """Start a rank that Ctrl-C does not reach: only this process answers it.
+
+    Raises
+    ------
+    ExecutionError
+        If the system starts no process, or none may be started from here.
+    """
+    masked = hasattr(signal, "pthread_sigmask")  # not on Windows
+    before: set[int] = set()
+    if masked:
+        # Started here, since starting it from process.start() would unblock the signal again.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    except (OSError, RuntimeError, AssertionError) as error:  # multiprocessing asserts that no daemon has children
+        raise ExecutionError(f"a rank could not be started: {error or type(error).__name__}") from error
+    finally:
+        if masked:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _cores(count: int) -> list[int] | None:

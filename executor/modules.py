@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from balance.problems.model.errors import GraphError
+from balance.problems.model.errors import GraphError, OptionError
 
 Model = torch.nn.Sequential | Sequence[torch.nn.Module]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class TensorShape:
     shape: tuple[int, ...]
     dtype: torch.dtype
     requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorShape:
+        """Return the kind of a tensor."""
+        return cls(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
 
     @property
     def bytes(self) -> int:
@@ -96,22 +102,56 @@ def shared_parameters(modules: Sequence[torch.nn.Module]) -> list[int]:
 
 
 def boundary_shapes(modules: Sequence[torch.nn.Module], microbatch: torch.Tensor, training: bool) -> list[TensorShape]:
-    """Run one micro-batch through copies of the modules on CPU and return the n + 1 tensors before, between and after.
+    """Return the kinds of the n + 1 tensors before, between and after the modules; see `boundaries`."""
+    return boundaries(modules, microbatch, training, ())[0]
 
-    The model, its buffers and torch's random state are left as they were.
+
+def boundaries(
+    modules: Sequence[torch.nn.Module], microbatch: torch.Tensor, training: bool, keep: Collection[int]
+) -> tuple[list[TensorShape], dict[int, torch.Tensor]]:
+    """Run one micro-batch through copies of the modules on CPU.
+
+    The model, its buffers, the micro-batch and torch's random state are left as they were.
+
+    Parameters
+    ----------
+    modules, microbatch
+        The chain and its input.
+    training
+        Whether gradients are to come back.
+    keep
+        Boundaries whose tensors are wanted.
+
+    Returns
+    -------
+    shapes
+        The n + 1 tensors before, between and after the modules.
+    kept
+        The wanted tensors by boundary.
 
     Raises
     ------
     GraphError
-        If a module fails on its input or returns something else than one tensor; it names the module.
+        If a module cannot be copied, fails on its input, returns something else than one tensor, or is the first and
+        changes the batch in place; it names the module.
     """
     names = module_names(modules)
-    value = microbatch.detach()
-    shapes = [TensorShape(tuple(value.shape), value.dtype, False)]
+    value = microbatch.detach().to("cpu", copy=True)
+    untouched = value._version
+    shapes = [TensorShape.of(value)]
+    kept = {0: value} if 0 in keep else {}
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(training):
         for i, module in enumerate(modules):
             try:
-                output = copy.deepcopy(module).to("cpu")(value)
+                one = copy.deepcopy(module).to("cpu")
+            except Exception as error:  # a user's module may raise anything; the message says where
+                raise GraphError(
+                    f"module {names[i]} cannot be copied: {type(error).__name__}: {error}; keep tensors that were "
+                    f"computed from parameters out of its attributes",
+                    operator=i,
+                ) from None
+            try:
+                output = one(value)
             except Exception as error:  # a user's module may raise anything; the message says where
                 hint = "; a stage may begin here, so build it with inplace=False" if "in-place" in str(error) else ""
                 raise GraphError(
@@ -120,9 +160,39 @@ def boundary_shapes(modules: Sequence[torch.nn.Module], microbatch: torch.Tensor
                     operator=i,
                 ) from None
             output = checked_output(output, names[i])
-            shapes.append(TensorShape(tuple(output.shape), output.dtype, training and output.requires_grad))
+            if i == 0 and value._version != untouched:
+                raise GraphError(
+                    f"module {names[i]} changes its input in place, and every step uses the batch again; build it with "
+                    f"inplace=False",
+                    operator=i,
+                )
             value = output.detach().requires_grad_(training and output.requires_grad)
-    return shapes
+            shapes.append(TensorShape.of(value))
+            if i + 1 in keep:
+                kept[i + 1] = value
+    return shapes, kept
+
+
+def check_loss(loss_fn: Loss, output: TensorShape, target: torch.Tensor, training: bool) -> None:
+    """Try a copy of the loss function on zeros of the model's output and one micro-batch of the target, on CPU.
+
+    Raises
+    ------
+    OptionError
+        If it fails, or returns something else than one number; in training, if no gradient comes back from it.
+    """
+    given = f"an output of shape {output.shape} and a target of shape {tuple(target.shape)}, type {target.dtype}"
+    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(training):
+        zeros = torch.zeros(output.shape, dtype=output.dtype, requires_grad=output.requires_grad)
+        try:
+            loss = copy.deepcopy(loss_fn)(zeros, target.detach().to("cpu", copy=True))
+        except Exception as error:  # a user's function may raise anything; the message says on what
+            raise OptionError(f"loss_fn= fails on {given}: {type(error).__name__}: {error}") from None
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        what = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"type {type(loss).__name__}"
+        raise OptionError(f"loss_fn= must return one number, the mean over the micro-batch, not {what}, on {given}")
+    if training and output.requires_grad and not loss.requires_grad:
+        raise OptionError("loss_fn= returns a number through which no gradient flows; do not detach it")
 
 
 def checked_output(output: object, name: str) -> torch.Tensor:
@@ -138,6 +208,19 @@ def checked_output(output: object, name: str) -> torch.Tensor:
             f"module {name} returns a {type(output).__name__}; stages exchange one tensor, so let it return a tensor"
         )
     return output
+
+
+def first_owners(modules: Sequence[torch.nn.Module]) -> list[list[torch.nn.Parameter]]:
+    """Return the parameters of each module without those that an earlier module has too.
+
+    Modules that share a parameter always stay on one stage, so that nothing is lost by counting it once.
+    """
+    seen: set[int] = set()
+    owned: list[list[torch.nn.Parameter]] = []
+    for module in modules:
+        owned.append([parameter for parameter in module.parameters() if id(parameter) not in seen])
+        seen.update(id(parameter) for parameter in owned[-1])
+    return owned
 
 
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:

@@ -9,10 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from balance.executor.display import show_percent, show_seconds, show_share
+from balance.executor.display import show_percent, show_seconds
 from balance.plot import chrome_trace, gantt
 from balance.problems.model.errors import MissingDependencyError
 from balance.problems.model.files import write_text
+from balance.wording import show_share
 
 if TYPE_CHECKING:
     from balance.executor.report import RunReport
@@ -38,7 +39,11 @@ def write_report(report: RunReport, folder: str | Path) -> Path:
         format), both with the predicted step above the achieved one. Each file is replaced only when its new content
         is complete.
     """
-    home = Path(folder)
+    return _write(report, Path(folder))[0]
+
+
+def _write(report: RunReport, home: Path) -> tuple[Path, str]:
+    """Write a report; returns its page and the page's body, which a comparison shows again."""
     home.mkdir(parents=True, exist_ok=True)
     timelines = report.timelines()
     chrome_trace(list(timelines.values()), home / "trace.json", labels=list(timelines))
@@ -46,9 +51,9 @@ def write_report(report: RunReport, folder: str | Path) -> Path:
     if picture is not None:
         write_text(home / "timelines.svg", picture)
     report.save(home / "report.json")
-    page = home / "report.html"
-    write_text(page, document("Predicted and achieved", [_report_body(report, picture)]))
-    return page
+    page, body = home / "report.html", _report_body(report, picture)
+    write_text(page, document("Predicted and achieved", [body]))
+    return page, body
 
 
 def write_comparison(reports: Mapping[str, RunReport], folder: str | Path, *, notes: Sequence[str] = ()) -> Path:
@@ -68,8 +73,13 @@ def write_comparison(reports: Mapping[str, RunReport], folder: str | Path, *, no
     baseline = next(iter(reports.values())).achieved_step
     rows = []
     parts = []
+    taken: set[str] = set()
     for name, report in reports.items():
-        write_report(report, home / (re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-") or "report"))
+        stem = label = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-") or "report"
+        while label.lower() in taken:  # two names may differ in what a folder's name cannot hold
+            label = f"{stem}-{len(taken) + 1}"
+        taken.add(label.lower())
+        body = _write(report, home / label)[1]
         rows.append(
             [
                 name,
@@ -81,7 +91,7 @@ def write_comparison(reports: Mapping[str, RunReport], folder: str | Path, *, no
                 f"{baseline / report.achieved_step:.2f}",
             ]
         )
-        parts.append(f"<h2>{html.escape(name)}</h2>" + _report_body(report, _picture(report)))
+        parts.append(f"<h2>{html.escape(name)}</h2>" + body)
     head = ["plan", "modules per stage", "predicted step", "achieved step", "error", "samples/s", "speed-up"]
     top = "".join(f"<p>{html.escape(note)}</p>" for note in notes) + table(head, rows)
     page = home / "index.html"
@@ -134,12 +144,8 @@ def _report_body(report: RunReport, picture: str | None) -> str:
         ["bubble", show_share(report.predicted_bubble), show_share(report.achieved_bubble), ""],
     ]
     parts = [table(["", "predicted", "achieved", "error"], rows)]
-    if report.structure_error is not None:
-        parts.append(
-            f'<p class="note">The simulator fed with the durations of the run itself is off by '
-            f"{show_percent(report.structure_error)}; the rest of the error comes from durations that differ from the "
-            f"profile.</p>"
-        )
+    if sentences := report.explanation():
+        parts.append(f'<p class="note">{html.escape(" ".join(sentences))}</p>')
     head = ["stage", "device", "modules", "action", "predicted", "achieved", "error"]
     parts.append(table(head, [list(row) for row in report.action_rows()]))
     head = ["stage", "predicted busy", "achieved busy", "predicted peak memory", "measured peak memory"]

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from balance.executor.activations import Loss
 from balance.executor.clocks import Clock, Stamp
 from balance.executor.engine import backward_input, backward_weight
-from balance.executor.modules import checked_output, module_names
+from balance.executor.modules import Loss, checked_output, first_owners, module_names
 from balance.problems.model.tensors import FloatArray
 
 Mark = Callable[[int], None]
@@ -55,6 +54,8 @@ class Samples:
     ----------
     forward, backward, backward_input, backward_weight, optimizer
         Seconds of each repetition and module.
+    timed_seconds, cpu_seconds
+        Sum over all of them but the optimizer's, and for how much of it the thread ran on a CPU; None on accelerators.
     """
 
     forward: FloatArray
@@ -62,11 +63,13 @@ class Samples:
     backward_input: FloatArray | None = None
     backward_weight: FloatArray | None = None
     optimizer: FloatArray | None = None
+    timed_seconds: float = 0.0
+    cpu_seconds: float | None = None
 
 
 @dataclass
 class _Flight:
-    inputs: list[torch.Tensor]
+    inputs: list[torch.Tensor | None]
     outputs: list[torch.Tensor | None]
     repeat: int
 
@@ -96,7 +99,8 @@ class _Chain:
     def forward(self, repeat: int) -> tuple[_Flight, Spans]:
         flight = _Flight([], [], repeat)
         spans: Spans = []
-        value = self.batch
+        # What comes from another stage lies in a receive buffer of its own for each micro-batch.
+        value = self.batch.detach().clone().requires_grad_() if self.batch.requires_grad else self.batch
         for i, module in enumerate(self.modules):
             self.mark(i)
             start = self.clock.stamp()
@@ -116,47 +120,52 @@ class _Chain:
         for i in reversed(range(len(self.modules))):
             self.mark(i)
             output, received = flight.outputs[i], flight.inputs[i]
-            assert output is not None  # each flight is run backward once
+            assert output is not None and received is not None  # each flight is run backward once
             gradient = self._start(output) if i == len(self.modules) - 1 else gradient
             start = self.clock.stamp()
-            if output.requires_grad:
+            if _runs_backward(output, gradient):
                 torch.autograd.backward(output, gradient)
-            # Letting go of the last tensors of the pass is part of its time, in a run as well.
-            flight.outputs[i] = output = None
-            spans.append((start, self.clock.stamp()))
             gradient, received.grad = received.grad, None
+            # Letting go of the last tensors of the pass is part of its time, in a run as well.
+            flight.outputs[i] = flight.inputs[i] = output = received = None
+            spans.append((start, self.clock.stamp()))
         return spans[::-1]
 
     def split_backward(self, flight: _Flight) -> tuple[Spans, Spans]:
         inputs: Spans = []
         weights: Spans = []
-        later: list[tuple[int, object]] = []
+        later: list[tuple[int, object | None, torch.Tensor, torch.Tensor | None]] = []
         gradient: torch.Tensor | None = None
-        for i in reversed(range(1, len(self.modules))):
+        for i in reversed(range(len(self.modules))):
             self.mark(i)
             output, received = flight.outputs[i], flight.inputs[i]
-            assert output is not None  # each flight is run backward once
+            assert output is not None and received is not None  # each flight is run backward once
             gradient = self._start(output) if i == len(self.modules) - 1 else gradient
-            start = self.clock.stamp()
-            if output.requires_grad and received.requires_grad:
+            start = end = self.clock.stamp()
+            groups, outer = None, gradient
+            # The runtime gives the first stage no input part: its weight part is the whole backward pass. So it is
+            # with a module behind frozen ones, whose input needs no gradient either.
+            if i > 0 and received.requires_grad and _runs_backward(output, gradient):
                 gradient, groups = backward_input(output, gradient, received, self.weights[i])
-                later.append((i, groups))
-            inputs.append((start, self.clock.stamp()))
-        for i, groups in later:
+                end = self.clock.stamp()
+            inputs.append((start, end))
+            later.append((i, groups, output, outer))
+        for i, groups, output, outer in later:
             start = self.clock.stamp()
-            backward_weight(self.weights[i], groups)
+            if groups is not None:
+                backward_weight(self.weights[i], groups)
+            elif _runs_backward(output, outer):
+                torch.autograd.backward(output, outer)
             weights.append((start, self.clock.stamp()))
-        # The runtime gives the first stage no input part: its weight part is the whole backward pass.
-        output = flight.outputs[0]
-        now = self.clock.stamp()
-        inputs.append((now, now))
-        if output is not None and output.requires_grad:
-            torch.autograd.backward(output, gradient if len(self.modules) > 1 else self._start(output))
-        weights.append((now, self.clock.stamp()))
         return inputs[::-1], weights[::-1]
 
     def _start(self, output: torch.Tensor) -> torch.Tensor | None:
         return None if output.dim() == 0 else torch.ones_like(output)
+
+
+def _runs_backward(output: torch.Tensor, gradient: torch.Tensor | None) -> bool:
+    """Whether a gradient goes through an output; none comes back from a module that does not use its input."""
+    return output.requires_grad and (gradient is not None or output.dim() == 0)
 
 
 def time_chain(
@@ -168,6 +177,7 @@ def time_chain(
     options: PassOptions,
     clock: Clock,
     mark: Mark,
+    together: Callable[[], None] = lambda: None,
 ) -> Samples:
     """Time the modules, all of them once per repetition.
 
@@ -177,7 +187,7 @@ def time_chain(
         On their device, in training or evaluation mode as they shall be timed; their gradients are changed, and with
         an optimizer their parameters.
     batch, target
-        One micro-batch, on the same device.
+        One micro-batch, on the same device. A batch that requires a gradient stands for what another stage sends.
     loss_fn
         Mean loss; belongs to the last module. None: the backward pass starts from ones.
     optimizer
@@ -188,6 +198,9 @@ def time_chain(
         Clock of the device.
     mark
         Called with the index of each module before it runs.
+    together
+        Called before each repetition; processes that are timed at once wait for each other here, as stages of a
+        pipeline do.
     """
     chain = _Chain(modules, batch, target, loss_fn, clock, mark)
     total = options.warmup + options.repeats
@@ -197,14 +210,17 @@ def time_chain(
     if not options.training:
         with torch.no_grad():
             for repeat in range(total):
+                together()
                 forward.append(chain.forward(repeat)[1])
         clock.settle()
-        return Samples(_seconds(forward[options.warmup :], clock))
+        kept = forward[options.warmup :]
+        return Samples(_seconds(kept, clock), None, None, None, None, *_sums(kept, clock))
     for parameters in chain.weights:
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
     flights: deque[_Flight] = deque()
     for repeat in range(total):
+        together()
         flight, spans = chain.forward(repeat)
         forward.append(spans)
         flights.append(flight)
@@ -218,7 +234,7 @@ def time_chain(
                 backward.append(chain.backward(oldest))
     clock.settle()
     keep = slice(options.warmup, None)
-    steps = None if optimizer is None else _optimizer_seconds(chain, optimizer, options, clock)
+    steps = None if optimizer is None else _optimizer_seconds(chain, optimizer, options, clock, together)
     if options.split_backward:
         return Samples(
             _seconds(forward[keep], clock),
@@ -226,15 +242,22 @@ def time_chain(
             _seconds(backward[keep], clock),
             _seconds(weight[keep], clock),
             steps,
+            *_sums([*forward[keep], *backward[keep], *weight[keep]], clock),
         )
-    return Samples(_seconds(forward[keep], clock), _seconds(backward[keep], clock), optimizer=steps)
+    sums = _sums([*forward[keep], *backward[keep]], clock)
+    return Samples(_seconds(forward[keep], clock), _seconds(backward[keep], clock), None, None, steps, *sums)
 
 
-def _optimizer_seconds(chain: _Chain, optimizer: MakeOptimizer, options: PassOptions, clock: Clock) -> FloatArray:
-    built = [optimizer(parameters) if parameters else None for parameters in chain.weights]
+def _optimizer_seconds(
+    chain: _Chain, optimizer: MakeOptimizer, options: PassOptions, clock: Clock, together: Callable[[], None]
+) -> FloatArray:
+    # A parameter that several modules share is stepped once, as by the optimizer of a run.
+    owned = [[p for p in parameters if p.requires_grad] for parameters in first_owners(chain.modules)]
+    built = [optimizer(parameters) if parameters else None for parameters in owned]
     rows: list[Spans] = []
     for _ in range(options.warmup + options.repeats):
         row: Spans = []
+        together()
         for i, one in enumerate(built):
             chain.mark(i)
             start = clock.stamp()
@@ -244,6 +267,15 @@ def _optimizer_seconds(chain: _Chain, optimizer: MakeOptimizer, options: PassOpt
         rows.append(row)
     clock.settle()
     return _seconds(rows[options.warmup :], clock)
+
+
+def _sums(rows: Sequence[Spans], clock: Clock) -> tuple[float, float | None]:
+    """Return the seconds of all spans together, and how much of that the thread ran on a CPU."""
+    spans = [span for row in rows for span in row]
+    ran = [clock.cpu_seconds(start, end) for start, end in spans]
+    known = [cell for cell in ran if cell is not None]
+    total = sum(clock.seconds(end) - clock.seconds(start) for start, end in spans)
+    return total, sum(known) if len(known) == len(spans) else None
 
 
 def _seconds(rows: Sequence[Spans], clock: Clock) -> FloatArray:

@@ -6,12 +6,42 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from balance.problems.model.cluster import Cluster
+from balance.problems.model.graph import CostGraph
+from balance.problems.model.plan import Plan
 from balance.problems.model.simulate import simulate
 from balance.problems.model.tensors import FloatArray
 from balance.problems.model.timeline import Timeline
 
 if TYPE_CHECKING:
     from balance.executor.report import RunReport
+
+
+def predicted_timeline(
+    plan: Plan,
+    graph: CostGraph,
+    cluster: Cluster,
+    *,
+    samples: int,
+    training: bool,
+    sends: str,
+    overhead: float,
+    state_factor: float,
+    durations: FloatArray | None = None,
+) -> Timeline:
+    """Return the simulated step of a plan as this engine runs it; parameters and errors as in `simulate`."""
+    played = plan if training else plan.replace(schedule="forward-only")
+    return simulate(
+        played.replace(microbatch_size=samples / plan.microbatches),
+        graph,
+        cluster,
+        sends=sends,
+        overhead=overhead,
+        durations=durations,
+        training=training,
+        state_factor=state_factor,
+        backend="torch",
+    )
 
 
 def predict(report: RunReport, durations: FloatArray | None = None) -> Timeline | None:
@@ -26,17 +56,16 @@ def predict(report: RunReport, durations: FloatArray | None = None) -> Timeline 
     """
     if report.graph is None or report.cluster is None:
         return None
-    plan = report.plan if report.training else report.plan.replace(schedule="forward-only")
-    return simulate(
-        plan.replace(microbatch_size=report.samples / plan.microbatches),
+    return predicted_timeline(
+        report.plan,
         report.graph,
         report.cluster,
+        samples=report.samples,
+        training=report.training,
         sends=report.sends,
         overhead=report.overhead,
-        durations=durations,
-        training=report.training,
         state_factor=report.state_factor,
-        backend="torch",
+        durations=durations,
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -115,14 +115,11 @@ class Answer:
     activity: Activity | None = None
 
 
-Job = Callable[..., Any]
-
-
 def main(options: RankOptions, connection: Connection, cells: Any) -> None:
     """Run one rank until the parent sends None or goes away."""
     # Ctrl-C reaches every process of the terminal; the parent alone answers it and ends its ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_die_with_parent, args=(options.rendezvous,), daemon=True).start()
     context = Context(options.rank, options.world_size, options.device, StatusBoard(cells))
     context.mark(Phase.STARTING)
     try:
@@ -153,20 +150,31 @@ def main(options: RankOptions, connection: Connection, cells: Any) -> None:
 
 
 def _send_error(connection: Connection, error: BaseException, context: Context) -> None:
-    root = error
-    while root.__cause__ is not None:  # torch wraps what a stage raised
-        root = root.__cause__
+    root = _origin(error)
     activity = context.board.read(context.rank)
     answer = Answer(None, f"{type(root).__name__}: {root}", "".join(traceback.format_exception(error)), activity)
     connection.send_bytes(pickle.dumps(answer))
 
 
-def _die_with_parent() -> None:
+def _origin(error: BaseException) -> BaseException:
+    """Return what a stage raised, out of the errors that torch wraps around it; a user's own causes stay inside."""
+    home = os.path.join("torch", "distributed", "pipelining")
+    while error.__cause__ is not None and error.__traceback__ is not None:
+        last = traceback.extract_tb(error.__traceback__)[-1].filename
+        if home not in last:
+            break
+        error = error.__cause__
+    return error
+
+
+def _die_with_parent(rendezvous: str) -> None:
+    """End this process when the parent is gone, which then could not remove the folder of the file store."""
     import multiprocessing
 
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        shutil.rmtree(os.path.dirname(rendezvous), ignore_errors=True)
         os._exit(1)
 
 
@@ -207,4 +215,4 @@ def _disconnect() -> None:
 
 def rendezvous_folder() -> tempfile.TemporaryDirectory[str]:
     """Return a private folder for the file store; only this user can write there."""
-    return tempfile.TemporaryDirectory(prefix="dnn-balance-")
+    return tempfile.TemporaryDirectory(prefix="dnn-balance-ranks-")

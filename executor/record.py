@@ -35,6 +35,9 @@ class RankRecord:
         ``peak`` and its parts. On CPU they are counted: parameters and buffers, gradients, optimizer state, receive
         buffers, and what autograd saved for the micro-batches in flight; scratch memory inside an operator does not
         count. On CUDA ``peak`` is the allocator's ``max_memory_allocated``.
+    action_cpu
+        Seconds of each action in which the rank's main thread ran on a CPU, shape (steps, actions): what is missing to
+        the action's time it waited, for a core that something else had or for other threads. None on accelerators.
     resident_bytes
         Largest resident set of the process, Python and torch included.
     """
@@ -51,6 +54,7 @@ class RankRecord:
     losses: FloatArray
     memory_bytes: Mapping[str, float]
     resident_bytes: float
+    action_cpu: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for key in _ARRAYS:
@@ -72,6 +76,16 @@ class RankRecord:
             raise ExecutionError(
                 f"the record of rank {self.rank} has losses of shape {self.losses.shape}, not ({steps}, _)"
             )
+        if self.action_cpu is not None:
+            object.__setattr__(self, "action_cpu", frozen(self.action_cpu, np.float64))
+            if self.action_cpu.shape != (steps, actions):
+                raise ExecutionError(f"the record of rank {self.rank} has action_cpu of a shape not {(steps, actions)}")
+        if steps and not bool(np.isfinite([self.start, self.end, self.finish]).all()):
+            raise ExecutionError(f"the record of rank {self.rank} has times that are not finite")
+        if not bool((self.action_end >= self.action_start).all()):  # nan is refused as well
+            raise ExecutionError(f"the record of rank {self.rank} has an action that ends before it starts")
+        if not bool(np.isin(self.kind, (0, 1)).all()):
+            raise ExecutionError(f"the record of rank {self.rank} has actions of kinds other than 0 and 1")
         if "peak" not in self.memory_bytes:
             raise ExecutionError(f"the record of rank {self.rank} has no peak memory")
 
@@ -86,6 +100,7 @@ class RankRecord:
             "rank": self.rank,
             "device": self.device,
             **{key: getattr(self, key).tolist() for key in _ARRAYS},
+            "action_cpu": None if self.action_cpu is None else self.action_cpu.tolist(),
             "memory_bytes": dict(self.memory_bytes),
             "resident_bytes": self.resident_bytes,
         }
@@ -103,13 +118,17 @@ class RankRecord:
         memory = row.inner("memory_bytes")
         try:
             columns: dict[str, Any] = {key: np.array(row.items(key), dtype=np.float64) for key in _ARRAYS}
-            return cls(
+            ran = row.take("action_cpu", None)
+            record = cls(
                 rank=row.integer("rank"),
                 device=row.text("device"),
                 memory_bytes={key: memory.number(key) for key in memory.data},
                 resident_bytes=row.number("resident_bytes"),
+                action_cpu=None if ran is None else np.array(ran, dtype=np.float64),
                 **columns,
             )
+            row.done()
+            return record
         except (ValueError, TypeError, ExecutionError) as error:
             if isinstance(error, FormatError):
                 raise

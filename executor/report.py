@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balance.executor.display import show_bytes, show_percent, show_seconds, show_share
+from balance.executor.display import show_percent, show_seconds
 from balance.executor.record import RankRecord
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import ExecutionError, FormatError
@@ -19,6 +19,7 @@ from balance.problems.model.fields import Fields
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.plan import Plan
 from balance.problems.model.tensors import FloatArray
+from balance.wording import show_bytes, show_share
 
 if TYPE_CHECKING:
     from balance.problems.model.timeline import Timeline
@@ -124,8 +125,11 @@ class RunReport:
 
     @property
     def achieved_busy(self) -> FloatArray:
-        """Share of the step in which each rank computes, median over steps, shape (stages,)."""
-        shares = [record.durations.sum(axis=1)[1:] / self.step_seconds[1:] for record in self.records]
+        """Share of the step in which each rank computes, its optimizer step included, median, shape (stages,)."""
+        shares = [
+            (record.durations.sum(axis=1) + record.finish - record.end)[1:] / self.step_seconds[1:]
+            for record in self.records
+        ]
         return np.asarray(np.median(shares, axis=1))
 
     @property
@@ -190,6 +194,32 @@ class RunReport:
             errors.append(self._finish_of(timeline, optimizer) / float(self.step_seconds[step]) - 1.0)
         return float(np.median(errors))
 
+    @property
+    def on_cpu(self) -> float | None:
+        """Share of the actions' time in which the ranks ran on a CPU; None on accelerators.
+
+        On a machine of one's own it is near 1; the rest went to other programs, or to the rank's other threads.
+        """
+        ran = [record.action_cpu for record in self.records]
+        whole = sum(float(record.durations[1:].sum()) for record in self.records)
+        if any(cells is None for cells in ran) or whole <= 0:
+            return None
+        return sum(float(cells[1:].sum()) for cells in ran if cells is not None) / whole
+
+    @property
+    def duration_error(self) -> float | None:
+        """Profiled over achieved seconds of a step's actions, all stages together, less 1."""
+        if self.predicted is None:
+            return None
+        achieved = np.median(sum(record.durations.sum(axis=1)[1:] for record in self.records))
+        return float((self.predicted.end - self.predicted.start).sum() / achieved) - 1.0
+
+    def explanation(self) -> list[str]:
+        """Return sentences that say where the error comes from; none without a prediction."""
+        from balance.executor.explanation import explain
+
+        return explain(self)
+
     def predicted_seconds(self, kind: int) -> FloatArray | None:
         """Return the seconds of an action of a kind (0 forward, 1 backward) on each stage, shape (stages,)."""
         timeline = self.predicted
@@ -201,12 +231,13 @@ class RunReport:
 
     @property
     def predicted_busy(self) -> FloatArray | None:
-        """Share of the predicted step in which each stage computes, shape (stages,)."""
+        """Share of the predicted step in which each stage computes, its optimizer step included, shape (stages,)."""
         timeline, step = self.predicted, self.predicted_step
         if timeline is None or step is None:
             return None
         seconds = timeline.end - timeline.start
-        return np.array([seconds[timeline.stage == s].sum() / step for s in range(self.plan.n_stages)])
+        busy = np.array([seconds[timeline.stage == s].sum() for s in range(self.plan.n_stages)])
+        return np.asarray((busy + self.predicted_optimizer) / step)
 
     @property
     def predicted_bubble(self) -> float | None:
@@ -247,6 +278,7 @@ class RunReport:
             f"samples per second: {self.samples_per_second:.2f}; bubble: predicted "
             f"{show_share(self.predicted_bubble)}, achieved {show_share(self.achieved_bubble)}",
         ]
+        lines += self.explanation()
         lines += ["  ".join(row) for row in self.device_rows()]
         return "\n".join(lines)
 
@@ -312,6 +344,8 @@ class RunReport:
             "achieved_step_seconds": self.achieved_step,
             "error": self.error,
             "structure_error": self.structure_error,
+            "duration_error": self.duration_error,
+            "on_cpu": self.on_cpu,
             "samples_per_second": self.samples_per_second,
             "predicted_bubble": self.predicted_bubble,
             "achieved_bubble": self.achieved_bubble,

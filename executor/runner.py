@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
-from balance.executor.activations import Loss
 from balance.executor.checks import Batches, Layout, gather_batches, lay_out
 from balance.executor.jobs import StageTask, finish, set_up, take_steps
-from balance.executor.launch import Ranks, device_kind
-from balance.executor.modules import Model, as_modules
+from balance.executor.launch import Ranks, device_kind, device_names
+from balance.executor.modules import Loss, Model, as_modules
 from balance.executor.passes import MakeOptimizer
+from balance.executor.prediction import predicted_timeline
 from balance.executor.pressure import Pressure
 from balance.executor.report import RunReport
+from balance.executor.sending import check_sendable
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import OptionError, PlanError
 from balance.problems.model.fields import nearest
@@ -59,23 +60,28 @@ def run(
         runs on rank s, on CUDA on the plan's device index.
     model
         An `nn.Sequential` or a list of modules. Each rank gets a copy of its part; the model itself is not changed.
+        Its modules keep the mode (``train()`` or ``eval()``) they are in; batch norm sees one micro-batch at a time.
     inputs, targets
         A whole batch of ``microbatches x microbatch size`` samples, or a list of batches that the steps use in turn.
     loss_fn
-        Mean loss ``loss_fn(output, target)`` of a micro-batch; needed in training.
+        Mean loss ``loss_fn(output, target)`` of a micro-batch; needed in training. The step's gradient is that of the
+        mean over the micro-batches.
     optimizer
         Builds an optimizer from a list of parameters, such as ``partial(torch.optim.AdamW, lr=1e-3)``; its step is part
         of the step time. None: gradients are computed and dropped.
     steps
-        Steps to run; the first is a warm-up and does not count, so 12 steps give 11 samples.
+        Steps to run, at least 2; the first is a warm-up and does not count, so 12 steps give 11 samples. Medians of
+        fewer than 10 are a look, not a measurement.
     training
         Forward and backward, or forward only.
     graph, cluster
         Profile and links to predict with; without them the report has no prediction.
     device
         ``"cpu"`` (gloo) or ``"cuda"`` (nccl).
-    threads, pin, timeout, seed
+    threads, pin, timeout
         As in `Ranks`.
+    seed
+        What a step draws (dropout) depends on this, the step and the stage alone.
     sends, overhead
         As in `simulate`; gloo moves a message once its receiver asks for it, which is ``"rendezvous"``.
     state_factor
@@ -135,7 +141,7 @@ def run_plans(
     optimizer: MakeOptimizer | None = None,
     steps: int = 12,
     training: bool = True,
-    graph: CostGraph | None = None,
+    graph: CostGraph | Mapping[str, CostGraph] | None = None,
     cluster: Cluster | None = None,
     device: str = "cpu",
     threads: int = 1,
@@ -151,7 +157,8 @@ def run_plans(
     """Run several plans of one model in turn, step by step, in the same processes.
 
     A machine's speed drifts; plans that take turns are hit alike and can be compared. All plans need the same number of
-    stages. Parameters, result and errors are those of `run`, by name of the plan.
+    stages, on CUDA on the same devices. Parameters, result and errors are those of `run`, by name of the plan; `graph`
+    may also be one graph per plan by name, such as profiles made with the plan's own ``cuts=``.
     """
     modules = as_modules(model)
     wanted = tuple(collect)
@@ -160,7 +167,8 @@ def run_plans(
             raise OptionError(f"cannot collect {one!r}{nearest(one, COLLECTIBLE)}")
     batches = gather_batches(inputs, targets)
     _check(plans, batches, loss_fn, steps, training, wanted)
-    layouts = {name: lay_out(plan, modules, batches, training, graph) for name, plan in plans.items()}
+    graphs = _graphs(plans, graph)
+    layouts = {name: lay_out(plan, modules, batches, training, loss_fn, graphs[name]) for name, plan in plans.items()}
     world = next(iter(plans.values())).n_stages
     for name, plan in plans.items():
         if plan.n_stages != world or (ranks is not None and plan.n_stages != ranks.world_size):
@@ -168,15 +176,31 @@ def run_plans(
             raise PlanError(f"plan {name!r} has {plan.n_stages} stages, but {have} ranks run: one rank per stage")
     factor = state_factor if state_factor is not None else _state_factor(optimizer, training)
     names = list(model._modules) if isinstance(model, torch.nn.Module) else [str(i) for i in range(len(modules))]
+    for name, plan in plans.items():
+        if (known := graphs[name]) is not None and cluster is not None:
+            predicted_timeline(  # what cannot be predicted is said now, not after the run
+                plan,
+                known,
+                cluster,
+                samples=batches.samples,
+                training=training,
+                sends=sends,
+                overhead=overhead,
+                state_factor=factor,
+            )
+    check_sendable(modules, loss_fn, optimizer)
     own = None
-    if ranks is None:
+    if ranks is not None:
+        _check_devices(layouts, ranks.devices)
+    else:
         devices = next(iter(layouts.values())).devices if device_kind(device) == "cuda" else None
+        _check_devices(layouts, device_names(device_kind(device), world, devices))
         own = Ranks(world, device=device, devices=devices, threads=threads, pin=pin, timeout=timeout, seed=seed)
     with own if own is not None else nullcontext(ranks) as running:
         assert running is not None  # one of the two was given
         with Pressure() as pressure:
             for name, layout in layouts.items():
-                tasks = _tasks(layout, modules, names, batches, loss_fn, optimizer, training, wanted)
+                tasks = _tasks(layout, modules, names, batches, loss_fn, optimizer, training, wanted, seed)
                 running.call(set_up, [(name, task) for task in tasks])
             running.call(take_steps, [(list(plans), steps)] * world)
         results = {name: running.call(finish, [(name,)] * world) for name in plans}
@@ -187,7 +211,7 @@ def run_plans(
             records=tuple(record for record, _ in results[name]),
             samples=batches.samples,
             training=training,
-            graph=graph,
+            graph=graphs[name],
             cluster=cluster,
             sends=sends,
             overhead=overhead,
@@ -226,6 +250,29 @@ def _check(
         raise OptionError("outputs are collected in forward-only runs; keeping them in training costs memory and time")
 
 
+def _graphs(
+    plans: Mapping[str, Plan], graph: CostGraph | Mapping[str, CostGraph] | None
+) -> dict[str, CostGraph | None]:
+    if not isinstance(graph, Mapping):
+        return dict.fromkeys(plans, graph)
+    for name in graph:
+        if name not in plans:
+            raise OptionError(f"graph= has an entry {name!r}, which is no plan{nearest(name, list(plans))}")
+    return {name: graph.get(name) for name in plans}
+
+
+def _check_devices(layouts: Mapping[str, Layout], names: Sequence[str]) -> None:
+    """Check that stage s of every plan is on the device of rank s; on CPU all ranks are alike."""
+    for name, layout in layouts.items():
+        for s, (planned, there) in enumerate(zip(layout.devices, names, strict=True)):
+            if there.startswith("cuda") and there != f"cuda:{planned}":
+                raise PlanError(
+                    f"plan {name!r} has stage {s} on device {planned}, but rank {s} runs on {there}; all plans of "
+                    f"a run, and ranks that are already there, need the same devices in the same order",
+                    stage=s,
+                )
+
+
 def _state_factor(optimizer: MakeOptimizer | None, training: bool) -> float:
     """Return weights + gradients + what the optimizer keeps, in copies of the parameters; found on a small trial."""
     if not training:
@@ -255,6 +302,7 @@ def _tasks(
     optimizer: MakeOptimizer | None,
     training: bool,
     collect: tuple[str, ...],
+    seed: int,
 ) -> list[StageTask]:
     last = len(layout.cuts) - 2
     return [
@@ -270,6 +318,7 @@ def _tasks(
             batches.inputs if s == 0 else (),
             batches.targets if s == last and training else (),
             collect,
+            seed,
         )
         for s, (first, end) in enumerate(zip(layout.cuts[:-1], layout.cuts[1:], strict=True))
     ]

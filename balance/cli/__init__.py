@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 __all__ = ["main"]
@@ -20,10 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         0 solved or done, 1 failed, 2 wrong use or bad input, 3 infeasible, 4 nothing found, 130 interrupted.
     """
-    from balance.cli.app import app
-
     try:
+        # Inside, because importing takes long enough for Ctrl-C to hit it.
+        from balance.cli.app import app
+
         app(args=None if arguments is None else list(arguments), prog_name="dnn-balance")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
     return 0

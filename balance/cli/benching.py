@@ -12,6 +12,7 @@ import typer
 from balance.cli.console import Output, error_console
 from balance.cli.errors import Code
 from balance.cli.options import JsonOption, file_to_write
+from balance.cli.streams import writing
 from balance.problems.model.errors import OptionError
 
 JOURNAL = "rows.jsonl"
@@ -215,6 +216,7 @@ def report_command(
         raise OptionError(f"{path} does not exist; a campaign writes it: bench --suite smoke --out {where}")
     page = report(Journal(path).rows())
     if to is None:
-        typer.echo(page, nl=False)
+        with writing():
+            typer.echo(page, nl=False)
     else:
         write_text(to, page)

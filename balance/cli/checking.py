@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from balance.cli.console import Output, time_text
+from balance.cli.console import Output, amount_text
 from balance.cli.errors import Code
-from balance.cli.inputs import load_graph
+from balance.cli.inputs import answer_and_graph, load_graph
 from balance.cli.options import FormatOption, JsonOption
 
 
@@ -23,6 +23,7 @@ def check(
     from balance.front import check as again
     from balance.result import Result
 
+    result, graph = answer_and_graph(result, graph)
     loaded = Result.load(result, load_graph(graph, format))
     found = again(loaded)
     evaluation = found.evaluation
@@ -43,6 +44,9 @@ def check(
     if evaluation is None:
         output.text(f"the result has no solution to check (status {loaded.status})")
     elif found.valid:
-        output.text(f"valid: objective {time_text(evaluation.objective)}, bound {time_text(loaded.bound)}")
+        unit = loaded.problem.objective_unit
+        output.text(
+            f"valid: objective {amount_text(evaluation.objective, unit)}, bound {amount_text(loaded.bound, unit)}"
+        )
     if not found.valid:
         raise typer.Exit(Code.FAILED)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from balance.cli.streams import writing
 from balance.wording import show_seconds
 
 # A pipe has no width; tables are then as wide as they need to be instead of being cut at 80 columns.
@@ -50,13 +51,15 @@ class Output:
     def data(self, value: Any) -> None:
         """Print the JSON document, if that was asked for."""
         if self.json:
-            sys.stdout.write(json.dumps(plain(value), allow_nan=False, indent=2) + "\n")
-            sys.stdout.flush()
+            text = json.dumps(plain(value), allow_nan=False, indent=2) + "\n"
+            with writing():
+                sys.stdout.write(text)
 
     def text(self, message: str) -> None:
         """Print text for people; nothing under ``--json``."""
         if not self.json:
-            _console(stderr=False).print(Text(message))
+            with writing():
+                _console(stderr=False).print(Text(message))
 
     def table(
         self,
@@ -86,7 +89,8 @@ class Output:
             table.add_column(column, justify="right" if column in right else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(str(cell)) for cell in row))
-        _console(stderr=False).print(table)
+        with writing():
+            _console(stderr=False).print(table)
 
     def note(self, message: str) -> None:
         """Print a remark on standard error."""
@@ -121,3 +125,16 @@ def time_text(value: float | None) -> str:
     ('1.23 ms', '-', 'infinite')
     """
     return "infinite" if value == math.inf else show_seconds(value)
+
+
+def amount_text(value: float | None, unit: str) -> str:
+    """Return an objective or bound for people, in the unit of its problem.
+
+    Examples
+    --------
+    >>> amount_text(0.5, "s"), amount_text(1234.5, "USD"), amount_text(None, "USD")
+    ('500 ms', '1234.5 USD', '-')
+    """
+    if unit == "s" or value is None or not math.isfinite(value):
+        return time_text(value)
+    return f"{value:.6g} {unit}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -11,10 +12,15 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from balance.cli.streams import OutputError, usable_streams, writing
 from balance.problems.model.errors import BalanceError, ExecutionError, MissingDependencyError, SolverError
 
 # Root of the errors that Typer raises for wrong use; where it lives differs between versions.
 WrongUse: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+# An argument's name in advice such as "give bandwidth= and latency=", not a value as in "chunks=2".
+_ARGUMENT = re.compile(r"(?<![\w.-])([a-z][a-z_]+)=(?=[\s,.;:)]|$)")
 
 
 class Code(IntEnum):
@@ -47,17 +53,24 @@ class CommandGroup(TyperGroup):
         words = list(sys.argv[1:] if args is None else args)
         show = "--traceback" in words[: _first_verb(words)]
         code: int
-        try:
-            found = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
-            code = found if isinstance(found, int) else Code.DONE
-        except WrongUse as error:
-            code = _usage(error, prog_name or "dnn-balance")
-        except typer.Abort:
-            code = _say("interrupted", Code.INTERRUPTED)
-        except Exception as error:  # the last line of defence: people get a sentence, --traceback shows the rest
-            if show:
-                raise
-            code = _explain(error)
+        with usable_streams():
+            try:
+                found = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+                code = found if isinstance(found, int) else Code.DONE
+                with writing():  # what is still in the buffer
+                    pass
+            except WrongUse as error:
+                code = _usage(error, prog_name or "dnn-balance")
+            except typer.Abort:
+                code = _say("interrupted", Code.INTERRUPTED)
+            except SystemExit as end:  # Rich ends the process itself when nobody reads standard output
+                code = end.code if isinstance(end.code, int) else Code.FAILED
+            except OutputError as error:
+                code = _say(f"standard output cannot be written: {error}", Code.FAILED) if str(error) else Code.FAILED
+            except Exception as error:  # the last line of defence: people get a sentence, --traceback shows the rest
+                if show:
+                    raise
+                code = _explain(error)
         if standalone_mode:
             sys.exit(int(code))
         return int(code)
@@ -89,7 +102,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, (SolverError, ExecutionError, MissingDependencyError)):
         return _say(str(error), Code.FAILED)
     if isinstance(error, BalanceError):
-        return _say(str(error), Code.USAGE)
+        return _say(_as_options(str(error)), Code.USAGE)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return _say(f"{where}{error.strerror or error}", Code.USAGE)
@@ -100,6 +113,11 @@ def _explain(error: Exception) -> int:
         f"'dnn-balance --traceback ...' and 'dnn-balance doctor'.",
         Code.FAILED,
     )
+
+
+def _as_options(message: str) -> str:
+    """Return a message of the library with ``bandwidth=`` written as ``--bandwidth``: here there are no arguments."""
+    return _ARGUMENT.sub(lambda found: f"--{found[1].replace('_', '-')}", message)
 
 
 def _say(message: str, code: int) -> int:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from balance.cli import units
 from balance.problems.model.errors import OptionError
 
+Parsed = TypeVar("Parsed")
 
-def _parser(parse: Callable[[str], float]) -> Callable[[str], float]:
+
+def parser(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
     """Turn a unit error into a usage error that names the option."""
 
-    def parsed(text: str) -> float:
+    def parsed(text: str) -> Parsed:
         try:
             return parse(str(text))
         except OptionError as error:
@@ -29,12 +32,31 @@ def file_to_write(path: Path | None) -> Path | None:
     if path is not None:
         if path.is_dir():
             raise typer.BadParameter(f"{path} is a folder")
-        if not path.parent.is_dir():
-            raise typer.BadParameter(f"the folder {path.parent} does not exist")
+        folder = path.parent
+        if not folder.is_dir():
+            raise typer.BadParameter(
+                f"{folder} is no folder" if folder.exists() else f"the folder {folder} does not exist"
+            )
+        if not os.access(folder, os.W_OK):
+            raise typer.BadParameter(f"the folder {folder} cannot be written")
     return path
 
 
-_QUESTION = "What is asked"
+def folder_to_fill(path: Path | None) -> Path | None:
+    """Refuse a folder that cannot be made or filled before the work, not after it; a callback of options."""
+    if path is not None:
+        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not there.is_dir():
+            raise typer.BadParameter(f"{there} is no folder")
+        if not os.access(there, os.W_OK):
+            raise typer.BadParameter(f"the folder {there} cannot be written")
+    return path
+
+
+MOST_DEVICES = 100_000
+"""Equal devices that are made up from a number; more of them need a file."""
+
+QUESTION = "What is asked"
 _SEARCH = "How it is searched"
 _FILES = "Files"
 
@@ -49,7 +71,12 @@ FormatOption = Annotated[
 DevicesOption = Annotated[
     int | None,
     typer.Option(
-        "--devices", "-d", min=1, help="Number of equal devices. Default: the file's own.", rich_help_panel=_QUESTION
+        "--devices",
+        "-d",
+        min=1,
+        max=MOST_DEVICES,
+        help="Number of equal devices. Default: the file's own.",
+        rich_help_panel=QUESTION,
     ),
 ]
 DevicesFileOption = Annotated[
@@ -58,7 +85,7 @@ DevicesFileOption = Annotated[
         "--devices-file",
         metavar="CLUSTER.json",
         help='Cluster, or a list of devices such as [{"kind": "gpu", "count": 4, "memory_bytes": 8e10}].',
-        rich_help_panel=_QUESTION,
+        rich_help_panel=QUESTION,
     ),
 ]
 ObjectiveOption = Annotated[
@@ -67,7 +94,7 @@ ObjectiveOption = Annotated[
         "--objective",
         metavar="NAME",
         help="bottleneck, fw-bw-bottleneck, step-time, cost or latency. Default: bottleneck, or the file's own.",
-        rich_help_panel=_QUESTION,
+        rich_help_panel=QUESTION,
     ),
 ]
 BandwidthOption = Annotated[
@@ -75,9 +102,9 @@ BandwidthOption = Annotated[
     typer.Option(
         "--bandwidth",
         metavar="25GB/s",
-        parser=_parser(units.bandwidth),
+        parser=parser(units.bandwidth),
         help="Bandwidth between any two devices, with its unit.",
-        rich_help_panel=_QUESTION,
+        rich_help_panel=QUESTION,
     ),
 ]
 LatencyOption = Annotated[
@@ -85,47 +112,11 @@ LatencyOption = Annotated[
     typer.Option(
         "--latency",
         metavar="10us",
-        parser=_parser(units.seconds),
+        parser=parser(units.seconds),
         help="Latency between any two devices, with its unit.",
-        rich_help_panel=_QUESTION,
+        rich_help_panel=QUESTION,
     ),
 ]
-MicrobatchesOption = Annotated[
-    int | None,
-    typer.Option("--microbatches", "-m", min=1, help="Micro-batches per step.", rich_help_panel=_QUESTION),
-]
-ScheduleOption = Annotated[
-    str | None,
-    typer.Option(
-        "--schedule",
-        metavar="NAME",
-        help="gpipe, 1f1b, interleaved-1f1b or forward-only.",
-        rich_help_panel=_QUESTION,
-    ),
-]
-StateFactorOption = Annotated[
-    float | None,
-    typer.Option(
-        "--state-factor",
-        min=0.0,
-        help="Bytes held per parameter byte: 1 in inference, 4 for fp32 Adam.",
-        rich_help_panel=_QUESTION,
-    ),
-]
-RecomputeOption = Annotated[
-    str | None,
-    typer.Option("--recompute", metavar="WHEN", help="never, always or choose.", rich_help_panel=_QUESTION),
-]
-RegionsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--regions",
-        metavar="HOW",
-        help="Parallel regions of a graph that is no chain: refuse, or whole to keep each on one device.",
-        rich_help_panel=_QUESTION,
-    ),
-]
-
 SolverOption = Annotated[
     str, typer.Option("--solver", metavar="NAME", help="A solver that 'solvers' lists.", rich_help_panel=_SEARCH)
 ]
@@ -135,7 +126,7 @@ TimeLimitOption = Annotated[
         "--time-limit",
         "-t",
         metavar="30s",
-        parser=_parser(units.seconds),
+        parser=parser(units.seconds),
         help="Stop after this long with the best plan found, with its unit.",
         rich_help_panel=_SEARCH,
     ),
@@ -150,6 +141,19 @@ SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of every ra
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Threads; 1 is deterministic. Default: all cores.", rich_help_panel=_SEARCH),
+]
+NodeLimitOption = Annotated[
+    int | None,
+    typer.Option("--node-limit", min=1, help="Search nodes after which a tree search stops.", rich_help_panel=_SEARCH),
+]
+IncumbentOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--incumbent",
+        metavar="PLAN",
+        help="Plan or result file to start from; the answer is never worse.",
+        rich_help_panel=_SEARCH,
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")]
 

@@ -18,13 +18,34 @@ from balance.cli.options import (
     FormatOption,
     GraphArgument,
     LatencyOption,
-    MicrobatchesOption,
     ObjectiveOption,
+)
+from balance.cli.parameters import (
+    BackendOption,
+    ChargeOption,
+    ChunksOption,
+    ConfigurationOption,
+    ContiguityOption,
+    DeviceOrderOption,
+    FreeKindsOption,
+    IdleOption,
+    InFlightOption,
+    LeavesOption,
+    MaxStagesOption,
+    MicrobatchesOption,
+    OverflowBandwidthOption,
+    OverlapOption,
+    PresetOption,
     RecomputeOption,
     RegionsOption,
+    RoutingOption,
     ScheduleOption,
+    SendOption,
+    SetOption,
     StateFactorOption,
+    problem_settings,
 )
+from balance.problems.model.errors import OptionError
 from balance.problems.model.problem import Problem
 
 Rest = ParamSpec("Rest")
@@ -42,14 +63,21 @@ class Question:
         Its format, or None.
     devices, devices_file
         Devices instead of the file's own.
-    objective, bandwidth, latency, microbatches, schedule, state_factor, recompute, regions
+    objective, preset, bandwidth, latency
         As in `balance.solve`, in SI units; None leaves them to the file or the default.
+    microbatches, schedule, state_factor, recompute, regions, contiguity, device_order, idle, max_stages, chunks
+        Parameters of the problem, as in `balance.solve`.
+    overlap, routing, send, charge, free_kinds, in_flight, overflow_bandwidth, leaves, backend, configuration
+        As those above.
+    settings
+        More parameters, as ``NAME=VALUE``.
     """
 
     file: GraphArgument
     devices: DevicesOption = None
     devices_file: DevicesFileOption = None
     objective: ObjectiveOption = None
+    preset: PresetOption = None
     bandwidth: BandwidthOption = None
     latency: LatencyOption = None
     microbatches: MicrobatchesOption = None
@@ -57,7 +85,37 @@ class Question:
     state_factor: StateFactorOption = None
     recompute: RecomputeOption = None
     regions: RegionsOption = None
+    contiguity: ContiguityOption = None
+    device_order: DeviceOrderOption = None
+    idle: IdleOption = None
+    max_stages: MaxStagesOption = None
+    chunks: ChunksOption = None
+    overlap: OverlapOption = None
+    routing: RoutingOption = None
+    send: SendOption = None
+    charge: ChargeOption = None
+    free_kinds: FreeKindsOption = None
+    in_flight: InFlightOption = None
+    overflow_bandwidth: OverflowBandwidthOption = None
+    leaves: LeavesOption = None
+    backend: BackendOption = None
+    configuration: ConfigurationOption = None
+    settings: SetOption = None
     format: FormatOption = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the problem that are given, by name; those of `settings` included.
+
+        Raises
+        ------
+        OptionError
+            If a setting is malformed, unknown or given twice.
+        """
+        # Typer gives an empty list for an option that can be repeated and is not there.
+        given = {name: getattr(self, name) for name in OWN_PARAMETERS}
+        given = {name: value for name, value in given.items() if value is not None and value != []}
+        settings = problem_settings(self.settings or (), {**given, "objective": self.objective})
+        return {**given, **settings}
 
     def problem(self, output: Output) -> Problem:
         """Read the files, state the problem, and pass on what the reader has to say about the numbers.
@@ -67,23 +125,37 @@ class Question:
         BalanceError
             If a file cannot be read or the options do not fit it.
         """
-        from balance.front import state_problem
+        from balance.question import pose
 
+        parameters = self.parameters()
+        objective = parameters.pop("objective", self.objective)
         instance = load_instance(self.file, self.format)
-        for note in instance.notes:
-            output.note(f"note: {note}")
-        return state_problem(
+        devices = load_devices(self.devices, self.devices_file)
+        if devices is None and instance.cluster is None:
+            raise OptionError(f"{self.file} names no devices: give --devices COUNT or --devices-file CLUSTER.json")
+        kinds = instance.graph.kinds
+        if isinstance(devices, int) and len(kinds) > 1:
+            raise OptionError(
+                f"--devices {devices} is not clear: {self.file} has costs for the kinds {', '.join(kinds)}; say which "
+                f"device is of which kind with --devices-file"
+            )
+        problem, notes = pose(
             instance,
-            load_devices(self.devices, self.devices_file),
-            objective=self.objective,
+            devices,
+            objective=objective,
             bandwidth=self.bandwidth,
             latency=self.latency,
-            microbatches=self.microbatches,
-            schedule=self.schedule,
-            state_factor=self.state_factor,
-            recompute=self.recompute,
-            regions=self.regions,
+            parameters=parameters,
+            preset=self.preset,
         )
+        for note in notes:
+            output.note(f"note: {note}")
+        return problem
+
+
+_AROUND = ("file", "format", "devices", "devices_file", "objective", "preset", "bandwidth", "latency", "settings")
+OWN_PARAMETERS = tuple(field.name for field in dataclasses.fields(Question) if field.name not in _AROUND)
+"""Parameters of problems that have an option of their own."""
 
 
 def asks(verb: Callable[Concatenate[Question, Rest], None]) -> Callable[..., None]:

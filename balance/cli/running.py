@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from balance.cli.console import Output, time_text
-from balance.cli.inputs import load_cluster, load_instance, load_plan
-from balance.cli.options import DevicesFileOption, FormatOption, JsonOption, file_to_write
+from balance.cli.inputs import answer_and_graph, load_cluster, load_instance, load_plan
+from balance.cli.options import DevicesFileOption, FormatOption, JsonOption, file_to_write, folder_to_fill
 from balance.cli.workload import load_workload
 from balance.problems.formats import write
 from balance.problems.instance import Instance
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import MissingDependencyError, OptionError
 from balance.wording import show_bytes, show_share
+
+if TYPE_CHECKING:
+    from balance.executor.report import RunReport
 
 _MODEL_HELP = (
     "Function that returns model, inputs and optionally targets, loss_fn and optimizer (a mapping, or a tuple in this "
@@ -116,8 +119,9 @@ def run(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan or result file.")],
     model: Annotated[str, typer.Option("--model", metavar="MODULE:FUNCTION", help=_MODEL_HELP)],
     graph: Annotated[
-        Path | None, typer.Option("--graph", metavar="GRAPH", help="Cost graph to predict with, such as a profile.")
+        Path | None, typer.Argument(metavar="[GRAPH]", help="Cost graph to predict with, such as a profile.")
     ] = None,
+    graph_option: Annotated[Path | None, typer.Option("--graph", metavar="GRAPH", help="The same as GRAPH.")] = None,
     graph_format: FormatOption = None,
     devices_file: DevicesFileOption = None,
     out: Annotated[
@@ -125,7 +129,10 @@ def run(
         typer.Option("--out", "-o", metavar="REPORT.json", callback=file_to_write, help="Write the report here."),
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--page", metavar="DIR", help="Write page, pictures and traces into this folder.")
+        Path | None,
+        typer.Option(
+            "--page", metavar="DIR", callback=folder_to_fill, help="Write page, pictures and traces into this folder."
+        ),
     ] = None,
     steps: Annotated[int, typer.Option("--steps", min=2, help="Steps to run; the first is a warm-up.")] = 12,
     device: DeviceOption = "cpu",
@@ -139,6 +146,12 @@ def run(
     _need_torch()
     from balance.executor import run as execute
 
+    if graph is None:
+        graph = graph_option
+    elif graph_option is not None:
+        raise OptionError(f"give the graph once: {graph} or --graph {graph_option}")
+    if graph is not None:
+        plan, graph = answer_and_graph(plan, graph)
     instance = None if graph is None else load_instance(graph, graph_format)
     chosen = load_plan(plan, None if instance is None else instance.graph)
     cluster = None
@@ -163,14 +176,23 @@ def run(
         timeout=timeout,
         seed=seed,
     )
-    written = [str(path) for path in (out, page) if path is not None]
-    if out is not None:
-        report.save(out)
-    if page is not None:
-        from balance.executor.page import write_report
-
-        written[-1] = str(write_report(report, page))
     output = Output(as_json)
+    written = [str(path) for path in (out, page) if path is not None]
+    try:
+        if out is not None:
+            report.save(out)
+        if page is not None:
+            from balance.executor.page import write_report
+
+            written[-1] = str(write_report(report, page))
+    finally:  # a full disk does not cost the figures, nor a closed pipe the files
+        _show(output, report)
+    if written:
+        output.note(f"written to {' and '.join(written)}")
+
+
+def _show(output: Output, report: RunReport) -> None:
+    """Print predicted and achieved, per action, per device and per step."""
     output.data(report.to_json())
     output.table(
         ("stage", "device", "modules", "action", "predicted", "achieved", "error"),
@@ -186,8 +208,6 @@ def run(
         f"step: predicted {time_text(report.predicted_step)}, achieved {time_text(report.achieved_step)} "
         f"(error {show_share(report.error)}); {report.samples_per_second:.6g} samples per second"
     )
-    if written:
-        output.note(f"written to {' and '.join(written)}")
 
 
 def _samples(inputs: Any) -> int:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from balance.cli.console import Output, time_text
-from balance.cli.inputs import load_cluster, load_instance, load_plan
+from balance.cli.inputs import answer_and_graph, load_cluster, load_instance, load_plan
 from balance.cli.options import (
+    MOST_DEVICES,
     BandwidthOption,
     DevicesFileOption,
     FormatOption,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from balance.problems.model.timeline import Timeline
 
 PICTURES = (".svg", ".png", ".pdf", ".html", ".json")
-MOST_DEVICES = 100_000
-"""Devices that are made up for a plan whose file says nothing about them."""
 
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan or result file.")]
 GraphPath = Annotated[Path, typer.Argument(metavar="GRAPH", help="Graph or instance that the plan is for.")]
@@ -40,8 +39,8 @@ SendsOption = Annotated[
 
 
 def _timeline(
-    graph: Path,
     plan: Path,
+    graph: Path,
     format: str | None,
     devices_file: Path | None,
     bandwidth: float | None,
@@ -75,8 +74,8 @@ def _timeline(
 
 
 def simulate(
-    graph: GraphPath,
     plan: PlanArgument,
+    graph: GraphPath,
     devices_file: DevicesFileOption = None,
     bandwidth: BandwidthOption = None,
     latency: LatencyOption = None,
@@ -85,7 +84,8 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one step of a plan: its time, what each device does, and the memory it needs."""
-    timeline = _timeline(graph, plan, format, devices_file, bandwidth, latency, sends)
+    plan, graph = answer_and_graph(plan, graph)
+    timeline = _timeline(plan, graph, format, devices_file, bandwidth, latency, sends)
     output = Output(as_json)
     peak = timeline.peak_memory
     output.data(
@@ -140,7 +140,8 @@ def plot(
     ending = out.suffix.lower()
     if ending not in PICTURES:
         raise OptionError(f"--out {out} ends in {ending!r}; known endings are {', '.join(PICTURES)}")
-    timeline = _timeline(graph, plan, format, devices_file, bandwidth, latency, sends)
+    plan, graph = answer_and_graph(plan, graph)
+    timeline = _timeline(plan, graph, format, devices_file, bandwidth, latency, sends)
     if ending == ".json":
         chrome_trace(timeline, out)
     elif ending == ".html":

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from balance.cli.console import Output, time_text
+from balance.cli.console import Output, amount_text, time_text
 from balance.cli.errors import Code
+from balance.cli.inputs import load_solution
 from balance.cli.options import (
     GapOption,
+    IncumbentOption,
     JsonOption,
+    NodeLimitOption,
     PlanOption,
     QuietOption,
     SaveOption,
@@ -35,6 +38,8 @@ def solve(
     gap: GapOption = 0.0,
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
+    node_limit: NodeLimitOption = None,
+    incumbent: IncumbentOption = None,
     save: SaveOption = None,
     plan: PlanOption = None,
     quiet: QuietOption = False,
@@ -42,9 +47,11 @@ def solve(
 ) -> None:
     """Split a graph over devices, and prove how good the split is."""
     from balance import solve as answer
+    from balance.problems.model.files import write_json
 
     output = Output(as_json)
     problem = question.problem(output)
+    start = None if incumbent is None else load_solution(incumbent, problem)
     with ProgressView(quiet) as view:
         result = answer(
             problem,
@@ -53,14 +60,18 @@ def solve(
             gap=gap,
             seed=seed,
             threads=threads,
+            incumbent=start,
+            node_limit=node_limit,
             on_progress=view.update,
         )
-    if save is not None:
-        result.save(save)
-    if plan is not None and result.solution is not None:
-        result.solution.save(plan)
-    output.data(result.to_json())
-    output.text(result.summary())
+    try:
+        if save is not None:
+            result.save(save)
+        if plan is not None and result.solution is not None:
+            write_json(plan, result.solution.to_json())
+    finally:  # a full disk does not cost the answer, nor a closed pipe the file
+        output.data(result.to_json())
+        output.text(result.summary())
     written = [str(path) for path in (save, plan if result.solution is not None else None) if path is not None]
     if written:
         output.note(f"written to {' and '.join(written)}")
@@ -81,6 +92,10 @@ def exit_code(result: Result) -> int:
 @asks
 def bound(
     question: Question,
+    names: Annotated[
+        list[str] | None, typer.Option("--bound", metavar="NAME", help="A bound; repeat it. Default: all cheap ones.")
+    ] = None,
+    time_limit: TimeLimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Give lower bounds on the objective, without solving."""
@@ -88,12 +103,12 @@ def bound(
 
     output = Output(as_json)
     problem = question.problem(output)
-    bounds = lower_bounds(problem)
+    bounds = lower_bounds(problem, names=names or None, time_limit=time_limit)
     best = max(bounds.values(), default=None)
     output.data({"problem": problem.name, "graph": problem.graph.hash, "bounds": dict(bounds), "best": best})
     output.table(
         ("bound", "value"),
-        [(name, time_text(value)) for name, value in bounds.items()],
+        [(name, amount_text(value, problem.objective_unit)) for name, value in bounds.items()],
         right=("value",),
     )
 
@@ -105,6 +120,7 @@ def compare(
         list[str] | None, typer.Option("--solver", metavar="NAME", help="A solver; repeat it. Default: all that can.")
     ] = None,
     time_limit: TimeLimitOption = None,
+    gap: GapOption = 0.0,
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
@@ -115,7 +131,7 @@ def compare(
 
     output = Output(as_json)
     problem = question.problem(output)
-    results = race(problem, solvers=solvers or None, time_limit=time_limit, seed=seed, threads=threads)
+    results = race(problem, solvers=solvers or None, time_limit=time_limit, gap=gap, seed=seed, threads=threads)
     if solvers or not quiet:
         for name, why in results.failures.items():
             output.note(f"{name}: {why}")
@@ -124,8 +140,8 @@ def compare(
         (
             result.provenance["options"]["solver"],
             str(result.status),
-            time_text(result.objective),
-            time_text(result.bound),
+            amount_text(result.objective, problem.objective_unit),
+            amount_text(result.bound, problem.objective_unit),
             show_share(result.gap),
             time_text(result.seconds),
         )

@@ -311,7 +311,7 @@ def _value(aim: Any, total: Any, forward: Any, backward: Any, most_f: Any, most_
 @njit(cache=True, nogil=True)
 def advance(
     ideals: Any, costs: Any, layers: Any, values: Any, state: Any, start: Any, stop: Any, reach: Any, limit: Any,
-    monotone: Any, most_stages: Any, aim: Any, most_f: Any, most_b: Any, budget: Any,
+    monotone: Any, decide: Any, most_stages: Any, aim: Any, most_f: Any, most_b: Any, budget: Any,
 ) -> Any:  # fmt: skip
     """Go on from the ideals ``start .. stop - 1`` of a state; return the next ideal to look at and the pairs looked at.
 
@@ -325,6 +325,9 @@ def advance(
         Largest bottleneck of interest.
     monotone
         Whether using fewer devices is never worse, so that states dominated by one with fewer can be dropped.
+    decide
+        Whether it is only asked if the end can be reached within the limit: then any value within it is as good as the
+        least, and several threads may go on from different ideals of a state at the same time.
     budget
         Pairs after which to come back.
     """
@@ -349,7 +352,7 @@ def advance(
                     fewer = state - layers.stride[q]
                     if layers.low[fewer] <= inner < layers.high[fewer]:
                         other = values[layers.offset[fewer] + inner - layers.low[fewer]]
-                        if other <= value:
+                        if other <= (limit if decide else value):
                             values[layers.offset[state] + inner - layers.low[state]] = other
                             dropped = True
             if dropped:
@@ -371,7 +374,7 @@ def advance(
                     break
                 pairs += 1
                 known = values[place + outer]
-                if value >= known:
+                if value >= known or (decide and known <= limit):
                     continue
                 if simple:
                     at_i = ideals.crossing[0, outer]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +30,9 @@ MEMORY = 2e9
 
 WIDTH = 22
 """Blocks side by side from which there are too many ideals for certain: 2 ** 22 subsets."""
+
+CROWD = 2_000
+"""Ideals of a state from which several threads go on from them."""
 
 BUDGET = 20_000_000
 """Pairs of ideals between two looks at the clock."""
@@ -91,7 +96,7 @@ class Ideals(Solver):
         if program is None:
             return None
         below = math.floor(bound * (1 - 1e-9) * tables.scale) - tables.n_terms
-        found = program.search(TOTAL, below, BIG, BIG)
+        found = program.search(TOTAL, below, BIG, BIG, decide=True)
         return None if run.should_stop() else found is None
 
 
@@ -160,17 +165,24 @@ class IdealProgram:
 
         tables, run = self.tables, self.run
         known = math.inf if run.best is None else run.best[1]
-        top = ceiling(tables) if known == math.inf else math.ceil(known * tables.scale) + tables.n_terms
+        # With an incumbent only what is below it (by more than rounding) is looked for.
+        top = ceiling(tables) if known == math.inf else math.floor(known * tables.scale) - tables.n_terms - 1
         proved = floor(tables)
         if math.isfinite(run.bound):
             proved = max(proved, math.floor(run.bound * tables.scale * (1 - 1e-15)) - tables.n_terms)
         found: tuple[int, Plan] | None = None
         for limit in thresholds(proved, top):
-            found = self.search(TOTAL, limit, BIG, BIG)
+            found = self.search(TOTAL, limit, BIG, BIG, decide=True)
             if found is not None or run.should_stop():
                 break
             proved = limit + 1
             run.report(bound=tables.bound(proved), bound_name="ideals")
+        if found is not None and found[0] > proved and not run.should_stop():
+            run.report(objective=tables.problem.evaluate(found[1]).objective, solution=found[1])
+            better = self.search(TOTAL, found[0] - 1, BIG, BIG)
+            if run.should_stop():
+                return self._outcome(found[1], tables.bound(proved), run.stop_reason or StopReason.time_limit)
+            found = better or found
         if found is not None:
             exact = tables.problem.evaluate(found[1]).objective
             return self._outcome(found[1], min(tables.bound(found[0]), exact), StopReason.finished)
@@ -216,8 +228,10 @@ class IdealProgram:
             return 0
         return max(int(least.max()), int(float(least.sum()) / tables.problem.cluster.n_devices * (1 - 1e-12)))
 
-    def search(self, aim: int, limit: int, most_f: int, most_b: int) -> tuple[int, Plan] | None:
-        """Return the best value of at most `limit` with its plan, or None."""
+    def search(
+        self, aim: int, limit: int, most_f: int, most_b: int, *, decide: bool = False
+    ) -> tuple[int, Plan] | None:
+        """Return the best value of at most `limit` with its plan, or None; with `decide` any such value."""
         from balance.cut import _ideal_kernels as kernels
 
         self.passes += 1
@@ -235,15 +249,26 @@ class IdealProgram:
         values[0] = 0
         steps = reaches(self.ratio, reach)
         monotone, most_stages = self._monotone(), self.tables.most_stages
-        state = 0
-        for state in range(len(layers.counts)):
-            at, stop = int(layers.low[state]), int(layers.high[state])
-            while at < stop:
-                at, pairs = kernels.advance(
-                    self.ideals, self.costs, layers, values, state, at, stop, steps, limit, monotone, most_stages,
-                    aim, most_f, most_b, BUDGET,
+        threads = self.run.threads if decide and monotone else 1
+
+        def advance(state: int, start: int, stop: int) -> int:
+            pairs, at = 0, start
+            while at < stop and not self.run.should_stop():
+                at, more = kernels.advance(
+                    self.ideals, self.costs, layers, values, state, at, stop, steps, limit, monotone,
+                    decide and monotone, most_stages, aim, most_f, most_b, BUDGET,
                 )  # fmt: skip
-                self.pairs += int(pairs)
+                pairs += int(more)
+            return pairs
+
+        with ThreadPoolExecutor(threads) as pool:
+            for state in range(len(layers.counts)):
+                low, high = int(layers.low[state]), int(layers.high[state])
+                if threads == 1 or high - low < CROWD:
+                    self.pairs += advance(state, low, high)
+                else:
+                    cuts = np.linspace(low, high, 4 * threads + 1).astype(int).tolist()
+                    self.pairs += sum(pool.map(lambda ends: advance(state, *ends), itertools.pairwise(cuts)))  # noqa: B023
                 if self.run.should_stop():
                     return None
         last = self.size - 1

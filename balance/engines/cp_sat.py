@@ -59,6 +59,7 @@ def solve_cp(model: cp_model.CpModel, run: Run, *, read: Read, scale: float) -> 
     # OR-Tools 9.15 proves wrong optima: presolve reads at-most-one constraints inside linear ones wrongly
     # (google/or-tools issue 5293, open). Without that step no mismatch is known; `tests/engines` holds an instance.
     parameters.presolve_inclusion_work_limit = 0
+    parameters.auto_detect_greater_than_at_least_one_of = False
     if math.isfinite(run.remaining()):
         parameters.max_time_in_seconds = max(run.remaining(), 0.01)
     if run.gap > 0:

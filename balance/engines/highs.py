@@ -153,7 +153,7 @@ class _Highs:
         if math.isfinite(self.run.remaining()):
             settings["time_limit"] = self.run.remaining()
         if self.run.node_limit is not None:
-            settings["mip_max_nodes"] = self.run.node_limit
+            settings["mip_max_nodes"] = min(self.run.node_limit, 2**31 - 1)  # its own type ends there
         for name, value in {**settings, **options}.items():
             # HiGHS answers an unknown name or a bad value with a status that nobody would see.
             if str(highs.setOptionValue(name, value)) != "HighsStatus.kOk":

@@ -37,6 +37,15 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         If the folder does not exist or cannot be written; an older file at `path` is then untouched.
     """
     target = Path(path)
+    try:
+        _replace(target, content)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(target)) from None  # the temporary file's name tells nobody much
+
+
+def _replace(target: Path, content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

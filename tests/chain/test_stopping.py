@@ -52,12 +52,12 @@ def chain(name: str, n: int, seed: int, objective: str = "bottleneck") -> ChainP
     return ChainProblem(graph=graph, cluster=cluster, device_order=order, objective=objective)
 
 
-@pytest.mark.parametrize("objective", ["bottleneck", "fw-bw-bottleneck"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [*((name, "bottleneck") for name in PROGRAMS), ("counts", "fw-bw-bottleneck"), ("intervals", "fw-bw-bottleneck")],
+)
 def test_slices_change_nothing(name: str, objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that goes on where it stopped gives the same plan as in one go, wherever the slices end."""
-    if name == "threshold" and objective != "bottleneck":
-        pytest.skip("threshold answers the bottleneck objective only")
     for seed in range(4):
         problem = chain(name, 12, seed, objective)
         whole = get_solver(problem, name).solve(problem, Run(threads=1))

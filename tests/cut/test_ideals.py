@@ -127,12 +127,12 @@ def test_interruption_keeps_the_bound(monkeypatch):
     assert program is not None
     plain, calls = program.search, []
 
-    def stopping(aim, limit, most_f, most_b):
+    def stopping(aim, limit, most_f, most_b, decide):
         calls.append(limit)
         if len(calls) == 3:
             run.interrupt()
             return None
-        return plain(aim, limit, most_f, most_b)
+        return plain(aim, limit, most_f, most_b, decide=decide)
 
     monkeypatch.setattr(program, "search", stopping)
     outcome = program.bottleneck()

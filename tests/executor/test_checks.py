@@ -7,14 +7,18 @@ import copy
 import pytest
 import torch
 from torch.nn.functional import mse_loss
+from unusual import Pair
 
-from balance.executor import run
+from balance.executor import run, run_plans
+from balance.executor.checks import gather_batches, lay_out
 from balance.executor.engine import check_version
 from balance.executor.launch import Ranks
 from balance.executor.models import mlp
 from balance.executor.modules import boundary_shapes
+from balance.executor.runner import _check_devices
+from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import ExecutionError, GraphError, OptionError, PlanError, ScheduleError
-from balance.problems.model.graph import CostGraph
+from balance.problems.model.graph import Configuration, CostGraph
 from balance.problems.model.plan import Plan, Replica, Stage
 
 
@@ -28,6 +32,44 @@ def _no_processes(monkeypatch):
 
 MODEL = mlp(widths=(4, 4, 4))
 INPUTS, TARGETS = torch.zeros(8, 4), torch.zeros(8, 4)
+GRAPH = CostGraph.chain([1.0, 1.0, 1.0], bytes=[0.0, 0.0], backward=1.0)
+
+
+def absolute(output, target):
+    """Return a loss per element, which is not one number."""
+    return (output - target).abs()
+
+
+def detached(output, target):
+    """Return a loss without a gradient."""
+    return mse_loss(output, target).detach()
+
+
+def l1_loss_of_rows(output, target):
+    """Fail on targets that are not rows."""
+    return (output - target[:, None, None].expand(len(output), 3, 3)).abs().mean()
+
+
+def local_module():
+    """Return a module whose class no rank can import."""
+
+    class Local(torch.nn.Module):
+        def forward(self, value):
+            return value
+
+    return Local()
+
+
+class Uncopied(torch.nn.Module):
+    """Holds a tensor with a history, which cannot be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.scaled = torch.nn.Parameter(torch.ones(4)) * 2
+
+    def forward(self, value):
+        """Scale."""
+        return value * self.scaled
 
 
 def attempt(plan, *, model=MODEL, inputs=INPUTS, targets=TARGETS, loss_fn=mse_loss, **options):
@@ -58,6 +100,8 @@ def attempt(plan, *, model=MODEL, inputs=INPUTS, targets=TARGETS, loss_fn=mse_lo
             PlanError,
             "stage 0 has 2 replicas",
         ),
+        (Plan.chain([0, 1, 3], microbatches=16), OptionError, "8 samples does not split into 16"),
+        (Plan.chain([0, 1, 3], microbatches=4, schedule="interleaved-1f1b"), ScheduleError, "solve again"),
     ],
 )
 def test_plans_that_do_not_fit(plan, error, message):
@@ -84,6 +128,29 @@ def test_plans_that_do_not_fit(plan, error, message):
         ({"model": []}, GraphError, "no modules"),
         ({"model": [torch.nn.Tanh(), torch.nn.Tanh(), torch.nn.Tanh()]}, OptionError, "no parameter"),
         ({"device": "tpu"}, OptionError, "'tpu' is not supported"),
+        ({"device": "cuda:x"}, OptionError, "'cuda:x' is not supported"),
+        ({"inputs": [INPUTS, INPUTS.double()], "targets": [TARGETS] * 2}, OptionError, "same shape and type"),
+        ({"inputs": [INPUTS] * 2, "targets": [TARGETS, TARGETS[:, :1]]}, OptionError, "target batches must have"),
+        ({"inputs": torch.zeros(0, 4), "targets": torch.zeros(0, 4)}, OptionError, "0 samples does not split"),
+        ({"inputs": torch.zeros(8, 4, device="meta")}, OptionError, "with data, got one on device meta"),
+        ({"targets": torch.zeros(8, dtype=torch.int64), "loss_fn": l1_loss_of_rows}, OptionError, "loss_fn= fails on"),
+        ({"loss_fn": absolute}, OptionError, r"must return one number, .* not shape \(2, 4\)"),
+        ({"loss_fn": detached}, OptionError, "no gradient flows"),
+        ({"loss_fn": lambda output, target: output.mean()}, ExecutionError, "loss_fn= cannot be sent"),
+        ({"optimizer": lambda parameters: torch.optim.SGD(parameters)}, ExecutionError, "optimizer= cannot be sent"),
+        ({"model": [*MODEL[:2], local_module()]}, ExecutionError, "module 2:Local cannot be sent"),
+        ({"model": [*MODEL[:2], Pair()]}, GraphError, "module 2:Pair returns a tuple"),
+        ({"model": [torch.nn.ReLU(inplace=True), *MODEL[1:]]}, GraphError, "0:ReLU changes its input in place"),
+        ({"model": [MODEL[0], torch.nn.ReLU(inplace=True), MODEL[2]]}, GraphError, "build it with inplace=False"),
+        ({"model": [*MODEL[:2], Uncopied()]}, GraphError, "2:Uncopied cannot be copied"),
+        ({"graph": GRAPH, "cluster": Cluster.uniform(1)}, PlanError, "device"),
+        ({"graph": GRAPH, "cluster": Cluster.uniform(2), "sends": "fast"}, OptionError, "sends='fast'"),
+        ({"graph": GRAPH.replace(configurations=(Configuration(2),))}, PlanError, "tensor parallel degree 2"),
+        (
+            {"graph": GRAPH.replace(configurations=(Configuration(microbatch_size=4),))},
+            PlanError,
+            "micro-batches of 4 samples, the run's are of 2",
+        ),
         ({"optimizer": torch.optim.LBFGS}, OptionError, "optimizer= must build an optimizer"),
     ],
 )
@@ -121,3 +188,43 @@ def test_trying_the_model_changes_nothing():
     assert torch.equal(state, torch.random.get_rng_state())
     for key, value in model.state_dict().items():
         assert torch.equal(value, before[key]), key
+
+
+def test_batches_stay_as_they_were():
+    """A module that writes into its input does not reach the user's batch."""
+    inputs = torch.full((8, 4), -1.0)
+    with pytest.raises(GraphError, match="in place"):
+        attempt(
+            Plan.chain([0, 1, 3], microbatches=4),
+            model=[torch.nn.ReLU(inplace=True), *MODEL[1:]],
+            inputs=inputs,
+            training=False,
+        )
+    assert (inputs == -1.0).all()
+
+
+def test_only_the_batch_is_sent():
+    """A slice of a large data set travels without the rest of it, and without its history."""
+    data = torch.zeros(1000, 4, requires_grad=True)
+    batches = gather_batches(data[:8], [data[8:16] * 2])
+    for one in (*batches.inputs, *batches.targets):
+        assert one.untyped_storage().nbytes() == 8 * 4 * 4
+        assert not one.requires_grad
+
+
+def test_graphs_by_plan_are_checked():
+    """One graph per plan must be named like the plans."""
+    plan = Plan.chain([0, 1, 3], microbatches=4)
+    with pytest.raises(OptionError, match=r"'evem', which is no plan \(did you mean 'even'"):
+        run_plans({"even": plan}, MODEL, INPUTS, TARGETS, loss_fn=mse_loss, graph={"evem": GRAPH})
+
+
+def test_stages_must_be_on_their_ranks_devices():
+    """On accelerators a second plan on other devices, or ranks on other devices, are refused; on CPU all are alike."""
+    batches = gather_batches(INPUTS, TARGETS)
+    plans = {"one": Plan.chain([0, 1, 3], [0, 1], microbatches=4), "two": Plan.chain([0, 1, 3], [1, 0], microbatches=4)}
+    layouts = {name: lay_out(plan, list(MODEL), batches, True) for name, plan in plans.items()}
+    with pytest.raises(PlanError, match="plan 'two' has stage 0 on device 1, but rank 0 runs on cuda:0"):
+        _check_devices(layouts, ["cuda:0", "cuda:1"])
+    _check_devices({"one": layouts["one"]}, ["cuda:0", "cuda:1"])
+    _check_devices(layouts, ["cpu", "cpu"])

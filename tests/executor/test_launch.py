@@ -16,7 +16,7 @@ from torch.nn.functional import mse_loss
 from unusual import Dies, Hangs, Raises
 
 from balance.executor import Ranks, run
-from balance.executor.launch import GRACE_SECONDS
+from balance.executor.launch import GRACE_SECONDS, device_kind
 from balance.executor.status import WIDTH, Phase, StatusBoard
 from balance.problems.model.errors import ExecutionError, OptionError
 from balance.problems.model.plan import Plan
@@ -66,10 +66,10 @@ def test_hanging_rank_is_named_in_time():
 
 
 def test_failing_rank_is_named_with_its_error():
-    """An exception inside a stage comes back with its text; the echo on the other rank does not hide it."""
+    """An exception inside a stage comes back with its text, which neither torch, its own cause nor an echo hides."""
     error = run_with(Raises(6))
     assert (error.rank, error.action) == (1, "1F1")
-    assert "ValueError: broken on purpose" in str(error)
+    assert "LookupError: broken on purpose" in str(error)
     assert "unusual.py" in error.facts["trace"]
 
 
@@ -92,13 +92,12 @@ def test_ranks_end_with_their_parent(number, tmp_path):
     """When the parent is killed outright, or interrupted by Ctrl-C, its ranks go away."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     with subprocess.Popen(
         [sys.executable, str(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(tmp_path),
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
@@ -108,6 +107,70 @@ def test_ranks_end_with_their_parent(number, tmp_path):
         time.sleep(0.05)
     assert not _alive(child)
     assert parent.returncode == -number
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]  # no rendezvous folder is left
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which scripts find the package and leave temporary files in a folder of their own."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder)}
+
+
+def test_ctrl_c_reaches_the_parent_alone(tmp_path):
+    """An interrupt of the whole terminal while ranks start gives one traceback, the parent's, and leaves nothing."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import threading, time\n"
+        "from balance.executor import Ranks, launch\n"
+        "if __name__ == '__main__':\n"
+        "    import multiprocessing\n"
+        "    def tell():\n"
+        "        while len(multiprocessing.active_children()) < 2:\n"
+        "            time.sleep(0.01)\n"
+        "        print('started', flush=True)\n"
+        "    threading.Thread(target=tell, daemon=True).start()\n"
+        "    Ranks(2)\n",
+        encoding="utf-8",
+    )
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+        start_new_session=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stderr is not None
+        assert parent.stdout.readline() == "started\n"
+        os.killpg(parent.pid, signal.SIGINT)
+        shown = parent.stderr.read()
+    assert parent.returncode == -signal.SIGINT
+    assert shown.count("Traceback") == 1, shown
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
+def test_script_without_a_guard_is_told(tmp_path):
+    """A script that starts ranks while it is imported gives one traceback, whose message says what to do."""
+    script = tmp_path / "script.py"
+    script.write_text("from balance.executor import Ranks\nRanks(2)\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=environment(tmp_path), check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1, done.stderr
+    assert "the script starts ranks while it is imported; ranks import the main script again" in done.stderr
+    assert "`if __name__ == '__main__':`" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
+def test_a_device_for_all_ranks_is_refused():
+    """An index that would be ignored is refused, and a malformed one is no traceback."""
+    with pytest.raises(OptionError, match="names one device for all ranks"):
+        Ranks(2, device="cuda:1")
+    for bad in ("cuda:", "cuda:x", "cpu:0", "tpu"):
+        with pytest.raises(OptionError, match="is not supported"):
+            device_kind(bad)
 
 
 def _alive(pid: int) -> bool:
@@ -123,6 +186,8 @@ def test_what_cannot_be_sent_is_named(one_rank):
     """A lambda cannot travel to a rank; the message says what to do and the rank lives on."""
     with pytest.raises(ExecutionError, match="top level of an importable module"):
         one_rank.call(lambda context: None, [()])
+    with pytest.raises(OptionError, match="1 ranks need as many rows of arguments, got 2"):
+        one_rank.call(str, [(), ()])
     assert one_rank.call(str, [()])[0].startswith("Context(rank=0")
 
 

@@ -14,7 +14,7 @@ from balance.executor import measure_links, profile
 from balance.executor.links import fit_link
 from balance.executor.models import mlp
 from balance.executor.profiling import typical_total
-from balance.problems.model.errors import GraphError, OptionError
+from balance.problems.model.errors import ExecutionError, GraphError, OptionError
 from balance.problems.model.graph import CostGraph
 
 
@@ -118,6 +118,9 @@ def test_frozen_and_shared_parameters():
     assert graph.parameter_bytes[0, 1] == 0
     assert graph.static_bytes[0, 1] == 80
     assert graph.colocation[0] == graph.colocation[2] >= 0
+    # The tied weight counts once, with the first module that has it; the biases are each module's own.
+    assert graph.parameter_bytes[0].tolist() == [80, 0, 16]
+    assert graph.sync_bytes[0].tolist() == [80, 0, 16]
     assert graph.colocation[1] == -1
 
 
@@ -168,3 +171,100 @@ def test_links_need_two_processes(one_rank):
     """One process has no link."""
     with pytest.raises(OptionError, match="two processes"):
         measure_links(ranks=one_rank)
+
+
+def test_split_backward_behind_frozen_modules():
+    """A module whose input needs no gradient has a weight part only: its whole backward pass."""
+    model = mlp(widths=(8, 64, 64, 4))
+    model[0].requires_grad_(False)
+    graph = profile(model, torch.ones(6, 8), repeats=3, warmup=1, split_backward=True)
+    assert graph.backward_input[0, 0, :3].tolist() == [0.0, 0.0, 0.0]
+    assert (graph.backward_input[0, 0, 3:] > 0).all()
+    assert graph.backward_weight[0, 0, 2] > graph.backward_weight[0, 0, 0]
+
+
+class Deaf(torch.nn.Module):
+    """Does not use its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(6, 4))
+
+    def forward(self, value):
+        """Return the weight."""
+        return self.weight * 1.0
+
+
+@pytest.mark.parametrize("split_backward", [False, True])
+def test_module_that_ignores_its_input(split_backward):
+    """No gradient reaches what stands before such a module, which is no error."""
+    graph = profile(
+        [torch.nn.Linear(4, 4), Deaf(), torch.nn.Linear(4, 4)],
+        torch.ones(6, 4),
+        repeats=2,
+        warmup=0,
+        split_backward=split_backward,
+    )
+    assert graph.backward[0, 0, 2] > 0
+
+
+def test_the_batch_is_left_alone():
+    """A first module that writes into its input is refused, and has not reached the batch."""
+    batch = torch.full((4, 4), -1.0)
+    with pytest.raises(GraphError, match="0:ReLU changes its input in place"):
+        profile([torch.nn.ReLU(inplace=True), torch.nn.Linear(4, 4)], batch, training=False, repeats=1)
+    assert (batch == -1).all()
+
+
+def test_random_state_and_modes_are_left_alone():
+    """Dropout draws nothing from the caller's generator, and modules keep their mode."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(4).eval())
+    state = torch.random.get_rng_state()
+    profile(model, torch.ones(6, 4), repeats=2, warmup=1)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert [module.training for module in model] == [True, True, False]
+    assert torch.is_grad_enabled()
+
+
+def test_profile_by_stages(two_ranks):
+    """Each process measures its own stage; bytes are those of the whole chain, in flight is what 1F1B holds."""
+    model = mlp(widths=(8, 64, 16, 4))
+    options = {"target": torch.zeros(6, 4), "loss_fn": mse_loss, "repeats": 3, "warmup": 1, "ranks": two_ranks}
+    whole = profile(model, torch.zeros(6, 8), **options)
+    parts = profile(model, torch.zeros(6, 8), cuts=[0, 2, 5], **options)
+    assert parts.source["profile"]["cuts"] == [0, 2, 5]
+    assert parts.source["profile"]["in_flight"] == [2, 1]
+    assert [len(row) for row in parts.source["spread_seconds"]["forward"]["per_process"]] == [2, 3]
+    assert parts.names == whole.names
+    np.testing.assert_array_equal(parts.parameter_bytes, whole.parameter_bytes)
+    np.testing.assert_array_equal(parts.activation_bytes, whole.activation_bytes)
+    np.testing.assert_array_equal(parts.tensors.bytes, whole.tensors.bytes)
+    assert (parts.forward > 0).all()
+    assert (parts.backward > 0).all()
+    assert 0 < parts.source["profile"]["on_cpu"] <= 1.01
+    inference = profile(model, torch.zeros(6, 8), cuts=[0, 2, 5], repeats=2, training=False, ranks=two_ranks)
+    assert inference.style == "inference"
+    with pytest.raises(OptionError, match="2 stages are profiled in as many processes, got 3"):
+        profile(model, torch.zeros(6, 8), cuts=[0, 2, 5], processes=3)
+
+
+@pytest.mark.parametrize("cuts", [[0, 5, 2], [0, 2, 4], [1, 5], [0], [0, 2, 2, 5]])
+def test_cuts_that_do_not_fit(cuts):
+    """Cuts that do not rise from 0 to the number of modules are refused before a process starts."""
+    with pytest.raises(OptionError, match="cuts rise from 0 to the number of modules, 5"):
+        profile(mlp(widths=(8, 64, 16, 4)), torch.zeros(6, 8), cuts=cuts)
+
+
+def test_profile_refuses_before_it_starts():
+    """A loss that does not fit, and what cannot be sent, are told without a process or a traceback from inside."""
+    model = mlp(widths=(8, 16, 4))
+    with pytest.raises(OptionError, match="loss_fn= fails on an output of shape"):
+        profile(model, torch.zeros(6, 8), target=torch.zeros(6, 7, 3), loss_fn=torch.nn.functional.nll_loss)
+    with pytest.raises(ExecutionError, match="loss_fn= cannot be sent"):
+        profile(model, torch.zeros(6, 8), target=torch.zeros(6), loss_fn=lambda a, b: a.mean(), processes=2)
+    with pytest.raises(OptionError, match="picks one device for this process"):
+        profile(model, torch.zeros(6, 8), device="cuda:1", processes=2)
+    with pytest.raises(OptionError, match="got 0 ranks"):
+        profile(model, torch.zeros(6, 8), processes=0)
+    with pytest.raises(OptionError, match="threads are at least 1"):
+        profile(model, torch.zeros(6, 8), threads=0)

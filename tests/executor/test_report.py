@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 
@@ -104,6 +105,40 @@ def test_optimizer_time_is_part_of_the_step():
     assert report(graph=one.graph).predicted_step == pytest.approx(9.0)
 
 
+def test_optimizer_time_is_no_bubble():
+    """A rank that runs its optimizer computes: only waiting is bubble, predicted and achieved."""
+    graph = report().graph.replace(source={"optimizer_seconds": [1.0, 1.0, 1.0]})
+    ends = [100.0 * np.arange(4) + SPEEDS * (ENDS[rank][-1] + 1 + rank) for rank in (0, 1)]
+    one = report(graph=graph, optimizer=True, records=tuple(record(r, finish=ends[r]) for r in (0, 1)))
+    assert one.achieved_step == one.predicted_step == pytest.approx(10.0)
+    np.testing.assert_allclose(one.achieved_busy, [7 / 10, 8 / 10])
+    np.testing.assert_allclose(one.predicted_busy, [7 / 10, 8 / 10])
+    assert one.achieved_bubble == pytest.approx(0.25)
+
+
+def test_error_is_taken_apart():
+    """Work that took longer is told from a core that was not there."""
+    slow = report()
+    # Profiled on a quiet machine a fifth too fast; in the run the ranks had half of a core.
+    graph = slow.graph.replace(
+        forward=slow.graph.forward * 0.8, backward=slow.graph.backward * 0.8, source={"profile": {"on_cpu": 1.0}}
+    )
+    records = tuple(record(r, action_cpu=0.8 * record(r).durations) for r in (0, 1))
+    one = report(graph=graph, records=records, machine={"device": "cpu", "threads": 1})
+    assert one.on_cpu == pytest.approx(0.8)
+    assert one.duration_error == pytest.approx(-0.2)
+    assert one.explanation() == [
+        "The simulator fed with the durations of the run itself is off by +0.0 %; the profile's durations, summed over "
+        "a step, by -20.0 %.",
+        "By CPU time they are off by +0.0 %: actions ran on a CPU for 100 % of their time in the profile and 80 % "
+        "in the run.",
+        "The rest they waited for a core that other programs had; repeat on a quiet machine.",
+    ]
+    assert len(slow.explanation()) == 1  # on an accelerator, and without CPU times
+    assert report(graph=None).explanation() == []
+    assert RunReport.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False))).on_cpu == one.on_cpu
+
+
 def test_achieved_timeline_is_the_typical_step():
     """The picture shows the median step, moved to start at zero."""
     timeline = report().achieved
@@ -136,6 +171,8 @@ def test_round_trip(tmp_path):
     with pytest.raises(FormatError, match="not the record of a rank"):
         RunReport.from_json({**data, "records": [{**data["records"][0], "kind": [0]}, data["records"][1]]})
     with pytest.raises(FormatError, match="unknown"):
+        RunReport.from_json({**data, "records": [{**data["records"][0], "unknown": 1}, data["records"][1]]})
+    with pytest.raises(FormatError, match="unknown"):
         RunReport.from_json({**data, "unknown": 1})
 
 
@@ -143,6 +180,14 @@ def test_records_must_fit():
     """Records of another shape or without a warm-up are refused."""
     with pytest.raises(ExecutionError, match="microbatch of shape"):
         record(0, microbatch=np.array([0]))
+    for changes, message in (
+        ({"start": np.array([0.0, np.nan, 0, 0])}, "not finite"),
+        ({"action_end": record(0).action_start - 1.0}, "ends before it starts"),
+        ({"kind": np.array([0, 1, 2, 1])}, "kinds other than 0 and 1"),
+        ({"action_cpu": np.zeros((4, 3))}, "action_cpu of a shape"),
+    ):
+        with pytest.raises(ExecutionError, match=message):
+            record(0, **changes)
     with pytest.raises(ExecutionError, match="no peak memory"):
         record(0, memory_bytes={})
     with pytest.raises(ExecutionError, match="do not fit"):
@@ -160,6 +205,22 @@ def test_page_is_whole(tmp_path):
     assert names == ["report.html", "report.json", "timelines.svg", "trace.json"]
     trace = json.loads((tmp_path / "out" / "trace.json").read_text(encoding="utf-8"))
     assert {event["pid"] for event in trace["traceEvents"]} == {0, 1}  # predicted and achieved
+    spans = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            spans.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+    assert sum(len(row) for row in spans.values()) >= 16
+    for row in spans.values():
+        row.sort()
+        assert all(b[0] >= a[1] - 1e-3 for a, b in itertools.pairwise(row))  # microseconds, rounded
+
+
+def test_page_without_prediction(tmp_path):
+    """A run without a profile has a page of achieved figures."""
+    pytest.importorskip("matplotlib")
+    page = write_report(report(graph=None), tmp_path).read_text(encoding="utf-8")
+    assert "9.000 s" in page
+    assert "fed with the durations" not in page
 
 
 def test_page_without_matplotlib(tmp_path, monkeypatch):
@@ -173,8 +234,10 @@ def test_page_without_matplotlib(tmp_path, monkeypatch):
 def test_comparison_page(tmp_path):
     """Several reports share a page; names are escaped."""
     pytest.importorskip("matplotlib")
-    page = write_comparison({"even": report(), "<ours>": report()}, tmp_path, notes=["a & b"])
+    page = write_comparison({"even": report(), "<ours>": report(), "ours": report()}, tmp_path, notes=["a & b"])
     text = page.read_text(encoding="utf-8")
     assert "&lt;ours&gt;" in text
     assert "a &amp; b" in text
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 3
+    # Names that differ in signs only do not share a folder.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["even", "index.html", "ours", "ours-3"]

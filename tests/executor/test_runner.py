@@ -213,3 +213,65 @@ def test_one_cuda_stage_equals_cpu():
     )
     assert_same(report.collected["gradients"], gradients_of(model, mse_loss(model(inputs), targets)), 1e-10)
     assert report.records[0].memory_bytes["peak"] > 0
+
+
+def test_what_is_drawn_depends_on_seed_and_step_alone(two_ranks):
+    """Dropout gives the same losses again on the same ranks, also next to another plan; another seed gives others."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 4)).double()
+    _, inputs, targets = small_problem()
+    plan = Plan.chain([0, 2, 3], microbatches=4)
+    options = {"loss_fn": mse_loss, "steps": 3, "ranks": two_ranks}
+    alone = run(plan, model, inputs, targets, **options).losses
+    both = run_plans(
+        {"first": Plan.chain([0, 1, 3], microbatches=4), "second": plan}, model, inputs, targets, **options
+    )
+    np.testing.assert_array_equal(both["second"].losses, alone)
+    assert len(set(alone.tolist())) == 3
+    assert (run(plan, model, inputs, targets, seed=1, **options).losses != alone).all()
+
+
+def test_modules_keep_their_mode(two_ranks):
+    """A model in evaluation mode runs without dropout and with its running statistics."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5)).double().eval()
+    _, inputs, _ = small_problem()
+    plan = Plan.chain([0, 1, 3], microbatches=4)
+    report = run(plan, model, inputs, training=False, steps=2, collect=["outputs"], ranks=two_ranks)
+    torch.testing.assert_close(report.collected["outputs"], model(inputs).detach(), rtol=0, atol=1e-14)
+
+
+def test_tied_weights_on_one_stage(two_ranks):
+    """A weight that two modules of a stage share gets the gradient of both, and counts once."""
+    first, last = torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 8, bias=False)
+    last.weight = first.weight
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), first, torch.nn.Tanh(), last).double()
+    _, inputs, _ = small_problem()
+    plan = Plan.chain([0, 1, 4], microbatches=4)
+    targets = torch.zeros(24, 8, dtype=torch.float64)
+    report = run(plan, model, inputs, targets, loss_fn=mse_loss, steps=2, collect=["gradients"], ranks=two_ranks)
+    expected = gradients_of(model, mse_loss(model(inputs), targets))
+    assert_same({key: report.collected["gradients"][key] for key in expected}, expected)
+    torch.testing.assert_close(report.collected["gradients"]["3.weight"], expected["1.weight"])
+    assert report.records[1].memory_bytes["parameters"] == 8 * 8 * 8
+
+
+def test_profile_by_stages_predicts_memory_and_names_the_error(two_ranks):
+    """Graphs made with each plan's own cuts predict what is held, and the report takes the error apart."""
+    model = gpt(vocabulary=512, context=16, width=32, heads=2, blocks=3)
+    tokens = torch.randint(512, (8, 17), generator=torch.Generator().manual_seed(1))
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    options = {"loss_fn": token_loss, "optimizer": partial(torch.optim.AdamW, lr=1e-3), "ranks": two_ranks}
+    cuts = {"left": [0, 2, 5], "right": [0, 4, 5]}
+    graphs = {
+        name: profile(model, inputs[:2], target=targets[:2], repeats=2, warmup=1, cuts=one, **options)
+        for name, one in cuts.items()
+    }
+    cluster = Cluster.uniform(2, kind="cpu", latency=1e-4, bandwidth=1e9)
+    plans = {name: Plan.chain(one, microbatches=4) for name, one in cuts.items()}
+    for name, report in run_plans(
+        plans, model, inputs, targets, steps=3, graph=graphs, cluster=cluster, **options
+    ).items():
+        assert report.graph is graphs[name]
+        np.testing.assert_allclose(report.predicted_memory, report.achieved_memory, rtol=0.02)
+        assert 0 < report.on_cpu <= 1.01
+        assert report.duration_error is not None
+        assert "By CPU time they are off by" in report.explanation()[1]

@@ -37,13 +37,16 @@ class Hangs(Dies):
 
 
 class Raises(Dies):
-    """Raises in the given forward call."""
+    """Raises an error with a cause of its own in the given forward call."""
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         """Fail in a rank."""
         self.calls += os.getpid() != self.home
         if self.calls == self.call:
-            raise ValueError("broken on purpose")
+            try:
+                int("")
+            except ValueError as error:
+                raise LookupError("broken on purpose") from error
         return value * self.weight
 
 

@@ -5,26 +5,35 @@ from __future__ import annotations
 import inspect
 import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from balance import (
+    Assignment,
     Cluster,
     CostGraph,
     Device,
     Instance,
     Link,
+    Plan,
+    Problem,
+    Result,
+    check,
     compare,
     list_problems,
+    list_solvers,
     lower_bounds,
+    registry,
     solve,
     state_problem,
 )
 from balance.problems.chain import ChainProblem
+from balance.problems.cut import CutProblem
 from balance.problems.model.errors import BalanceError, FormatError, OptionError, ProblemError
 from balance.problems.model.tensors import Tensor
 
@@ -182,6 +191,22 @@ def test_what_is_no_chain_is_said() -> None:
         ((CostGraph.chain([1.0]), 2), {"solver": "nobody"}),
         ((CostGraph.chain([1.0]), 2), {"solver": None}),
         ((CostGraph.chain([1.0]), 2), {"incumbent": "a plan"}),
+        ((CostGraph.chain([1.0]), 2), {"incumbent": Assignment([0])}),
+        ((CostGraph.chain([1.0]), 10**30), {}),
+        ((CostGraph.chain([1.0]), [Device(name="x")] * 2), {}),
+        ((CostGraph.chain([1.0]), {"gpu": 2}), {}),
+        ((CostGraph.chain([1.0]), np.array([Device()])), {}),
+        ((CostGraph.chain([1.0]), 2), {"bandwidth": True}),
+        ((CostGraph.chain([1.0]), 2), {"bandwidth": np.complex128(1)}),
+        ((CostGraph.chain([1.0]), 2), {"time_limit": math.nan}),
+        ((CostGraph.chain([1.0]), 2), {"gap": math.nan}),
+        ((CostGraph.chain([1.0]), 2), {"seed": -1}),
+        ((CostGraph.chain([1.0]), 2), {"seed": 1.0}),
+        ((CostGraph.chain([1.0]), 2), {"threads": 0}),
+        ((CostGraph.chain([1.0]), 2), {"threads": 10**6}),
+        ((CostGraph.chain([1.0]), 2), {"objective": []}),
+        ((CostGraph.chain([1.0]), 2), {"preset": []}),
+        ((CostGraph.chain([1.0]), 2), {"configuration": True}),
     ],
 )
 def test_wrong_input_is_explained(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -201,3 +226,70 @@ def test_a_pickle_holds_the_question_only() -> None:
         again = pickle.loads(pickle.dumps(problem))
         assert set(vars(again)) == {"graph", "cluster", *kind.parameters()}
         assert solve(again).objective == solve(problem).objective
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda graph: compare(graph, 2, solvers=3),
+        lambda graph: compare(graph, 2, solvers=[[]]),
+        lambda graph: compare(graph, 2, time_limit=-1),
+        lambda graph: compare(graph, 2, gap="1 %"),
+        lambda graph: lower_bounds(graph, 2, names=3),
+        lambda graph: lower_bounds(graph, 2, names=[3]),
+        lambda graph: lower_bounds(graph, 2, time_limit="soon"),
+        lambda graph: list_solvers(3),
+        lambda graph: list_solvers(Problem),
+        lambda graph: list_solvers(graph),
+        lambda graph: check(3, graph),
+        lambda graph: check(solve(graph, 2), "graph.json"),
+        lambda graph: Result.from_json(solve(graph, 2).to_json(), None),
+        lambda graph: solve(graph, 2, incumbent=solve(graph, 2, time_limit=0)),
+    ],
+)
+def test_wrong_input_of_other_doors_is_explained(ask: Callable[[CostGraph], object]) -> None:
+    """The same of `compare`, `lower_bounds`, `list_solvers`, `check` and results."""
+    with pytest.raises((OptionError, ProblemError)) as caught:
+        ask(CostGraph.chain([3.0, 1.0, 2.0]))
+    assert len(str(caught.value)) > 15
+
+
+def test_limits_of_any_size_reach_the_engine() -> None:
+    """Numbers that an engine's own types do not hold are cut to what they do."""
+    graph = CostGraph.chain([3.0, 1.0, 2.0])
+    assert solve(graph, 2, solver="milp", node_limit=10**12, seed=2**70).objective == 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Other(Problem):
+    """A problem of another distribution, with a parameter of its own, for graphs without tensors that send."""
+
+    name = "other"
+    solution_type = Plan
+    objectives: ClassVar[Mapping[str, int]] = {"bottleneck": 5, "peak": 1}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"mtpp": {"schedule": "gpipe"}}
+
+    schedule: str = "1f1b"
+
+    def __post_init__(self) -> None:
+        if len(self.graph.tensors) > 2:
+            raise OptionError("more than two tensors are for others")
+
+
+def test_a_problem_announces_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objectives and presets are those of the classes; preference decides, and who does not apply passes it on."""
+    monkeypatch.setattr(registry, "_problem_types", lambda: {"chain": ChainProblem, "cut": CutProblem, "other": _Other})
+    small, large = CostGraph.chain([1.0] * 3), CostGraph.chain([1.0] * 4)
+    assert [state_problem(graph, 2).name for graph in (small, large)] == ["other", "chain"]
+    assert state_problem(small, 2, objective="peak").name == "other"
+    assert state_problem(small, 2, objective="fw-bw-bottleneck").name == "chain"
+    assert state_problem(small, 2, recompute="always").name == "chain"
+    assert state_problem(small, 2, contiguity="convex").name == "cut"
+    preset = state_problem(small, 2, preset="mtpp")
+    assert isinstance(preset, _Other)
+    assert preset.schedule == "gpipe"
+    assert state_problem(large, 2, preset="mtpp").name == "cut"
+    with pytest.raises(OptionError, match="did you mean 'peak'"):
+        solve(small, 2, objective="peek")
+    with pytest.raises(OptionError, match="preset 'per-edge' is one of problem 'cut'"):
+        solve(small, 2, objective="peak", preset="per-edge")

@@ -15,10 +15,11 @@ import pytest
 from balance import check, solve
 from balance.limits import StopReason
 from balance.problems.chain import ChainProblem
+from balance.problems.cut import CutProblem
 from balance.problems.model.cluster import Cluster, Device, Link
 from balance.problems.model.errors import FormatError, OptionError, PlanError
 from balance.problems.model.graph import CostGraph
-from balance.problems.model.plan import Assignment, Plan
+from balance.problems.model.plan import Assignment, Plan, Replica, Stage
 from balance.problems.model.problem import Evaluation, Violation
 from balance.result import Result
 from balance.status import Status, is_closed
@@ -297,3 +298,53 @@ def test_timeline_needs_a_plan(problem: ChainProblem) -> None:
         spread.timeline()
     assert "5 s" in spread.summary()
     assert len(spread.to_frame()) == 2
+
+
+def test_an_assignment_is_a_table_of_used_devices() -> None:
+    """Each used device has a row with its operators; columns of all devices are reduced to the used ones."""
+    fork = CostGraph(forward=[1.0, 2.0, 2.0, 1.0, 3.0, 1.0, 1.0, 1.0, 1.0], names=[*"abcdefghi"])
+    problem = CutProblem(graph=fork, cluster=Cluster([Device(name=n) for n in "xyz"]), contiguity="none")
+    solution = Assignment([0, 2, 0, 2, 0, 2, 0, 2, 2])
+    evaluation = problem.evaluate(solution)
+    wide = {**evaluation.breakdown, "price": np.array([5.0, 6.0, 7.0])}
+    found = result(
+        problem,
+        status="feasible",
+        stop_reason="finished",
+        solution=solution,
+        objective=evaluation.objective,
+        evaluation=Evaluation(evaluation.objective, wide),
+    )
+    frame = found.to_frame()
+    assert frame["device"].tolist() == ["x", "z"]
+    assert frame["count"].tolist() == [4, 5]
+    assert frame["operators"].tolist() == ["a, c, e and 1 more", "b, d, f and 2 more"]
+    assert frame["load"].tolist() == [7.0, 6.0]
+    assert frame["price"].tolist() == [5.0, 7.0]
+    assert "c, e and 1 more" in found.summary()
+    with pytest.raises(PlanError, match="Assignment has no timeline"):
+        found.timeline()
+    assert Result.from_json(found.to_json(), fork).to_json() == found.to_json()
+
+
+def test_operators_of_a_stage_are_shown_as_runs() -> None:
+    """A stage of a DAG need not hold neighbours: what lies between is not shown as its own."""
+    graph = CostGraph(forward=[1.0] * 6)
+    problem = CutProblem(graph=graph, cluster=Cluster.uniform(2))
+    plan = Plan([Stage([0, 1, 4], [Replica((0,))]), Stage([2, 3, 5], [Replica((1,))])])
+    evaluation = problem.evaluate(plan)
+    found = result(
+        problem,
+        status="feasible",
+        stop_reason="finished",
+        solution=plan,
+        objective=evaluation.objective,
+        evaluation=evaluation,
+    )
+    assert found.to_frame()["operators"].tolist() == ["0..1, 4", "2..3, 5"]
+
+
+def test_a_file_that_cannot_be_written_is_named(problem: ChainProblem, tmp_path: Path) -> None:
+    """The error tells the file that was meant, not the temporary one beside it."""
+    with pytest.raises(FileNotFoundError, match=r"nowhere/result\.json'$"):
+        solve(problem).save(tmp_path / "nowhere" / "result.json")
