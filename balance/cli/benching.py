@@ -33,7 +33,7 @@ OutArgument = Annotated[
 @bench_app.callback()
 def bench(
     context: typer.Context,
-    suite: Annotated[str | None, typer.Option("--suite", help="smoke, speed, chain, paper or full.")] = None,
+    suite: Annotated[str | None, typer.Option("--suite", help="A suite that 'bench list' shows.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(

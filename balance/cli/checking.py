@@ -14,7 +14,13 @@ from balance.cli.options import FormatOption, JsonOption
 
 
 def check(
-    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Result file that 'solve --save' wrote.")],
+    result: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULT",
+            help="Result file that 'solve --save' wrote. GRAPH may also come first: they are told apart by content.",
+        ),
+    ],
     graph: Annotated[Path, typer.Argument(metavar="GRAPH", help="The graph that was solved, in any format.")],
     format: FormatOption = None,
     as_json: JsonOption = False,

@@ -117,7 +117,12 @@ def _explain(error: Exception) -> int:
 
 def _as_options(message: str) -> str:
     """Return a message of the library with ``bandwidth=`` written as ``--bandwidth``: here there are no arguments."""
-    return _ARGUMENT.sub(lambda found: f"--{found[1].replace('_', '-')}", message)
+    from balance.cli.question import NAMED
+
+    return _ARGUMENT.sub(
+        lambda found: f"--{found[1].replace('_', '-')}" if found[1] in NAMED else found[0],
+        message,
+    )
 
 
 def _say(message: str, code: int) -> int:

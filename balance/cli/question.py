@@ -154,6 +154,8 @@ class Question:
 
 
 _AROUND = ("file", "format", "devices", "devices_file", "objective", "preset", "bandwidth", "latency", "settings")
+NAMED = tuple(field.name for field in dataclasses.fields(Question) if field.name not in ("file", "settings"))
+"""What the library takes as an argument and the command as an option of the same name."""
 OWN_PARAMETERS = tuple(field.name for field in dataclasses.fields(Question) if field.name not in _AROUND)
 """Parameters of problems that have an option of their own."""
 

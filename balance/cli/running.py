@@ -116,10 +116,15 @@ def profile(
 
 
 def run(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan or result file.")],
+    plan: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PLAN", help="Plan or result file. GRAPH may also come first: they are told apart by content."
+        ),
+    ],
     model: Annotated[str, typer.Option("--model", metavar="MODULE:FUNCTION", help=_MODEL_HELP)],
     graph: Annotated[
-        Path | None, typer.Argument(metavar="[GRAPH]", help="Cost graph to predict with, such as a profile.")
+        Path | None, typer.Argument(metavar="GRAPH", help="Cost graph to predict with, such as a profile.")
     ] = None,
     graph_option: Annotated[Path | None, typer.Option("--graph", metavar="GRAPH", help="The same as GRAPH.")] = None,
     graph_format: FormatOption = None,

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 PICTURES = (".svg", ".png", ".pdf", ".html", ".json")
 
-PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan or result file.")]
+PlanArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PLAN", help="Plan or result file. GRAPH may also come first: they are told apart by content."
+    ),
+]
 GraphPath = Annotated[Path, typer.Argument(metavar="GRAPH", help="Graph or instance that the plan is for.")]
 SendsOption = Annotated[
     str,

@@ -27,7 +27,7 @@ _AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/]*)
 
 
 def bandwidth(text: str) -> float:
-    """Return bytes per second.
+    """Return bytes per second; ``inf`` is a link that takes no time beside its latency.
 
     Raises
     ------
@@ -39,6 +39,8 @@ def bandwidth(text: str) -> float:
     >>> bandwidth("25GB/s"), bandwidth("100 Gbit/s")
     (25000000000.0, 12500000000.0)
     """
+    if text.strip() == "inf":
+        return math.inf
     value = _amount(text, BANDWIDTH_UNITS, "bandwidth", "25GB/s, 100Gbit/s or 12GiB/s")
     if value <= 0:
         raise OptionError(f"a bandwidth must be positive, got {text!r}")

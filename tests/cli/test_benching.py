@@ -14,7 +14,7 @@ Command = Any  # the fixture of conftest.py
 def test_list_shows_suites_figures_and_instances(command: Command) -> None:
     """Everything that can be run is listed, with targets."""
     found = json.loads(command("bench", "list", "--json").stdout)
-    assert {"smoke", "speed", "chain", "paper", "full"} == {suite["name"] for suite in found["suites"]}
+    assert {"smoke", "speed", "chain", "paper", "full"} <= {suite["name"] for suite in found["suites"]}
     limits = {figure["name"]: figure["limit"] for figure in found["figures"]}
     assert limits["package/import"] == 0.6
     assert limits["chain/bisection"] == limits["chain/threshold"] == limits["chain/intervals"] == 0.5

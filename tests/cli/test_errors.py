@@ -70,6 +70,32 @@ def test_traceback_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
         main(["--traceback", "doctor"])
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "give bandwidth= (bytes per second) and latency= too",
+            "give --bandwidth (bytes per second) and --latency too",
+        ),
+        ("chunks=2 with schedule='1f1b'", "chunks=2 with schedule='1f1b'"),
+        ("choose one with format=)", "choose one with --format)"),
+        ("needs --set hidden=...", "needs --set hidden=..."),
+        ("or a Cluster with link=", "or a Cluster with link="),
+    ],
+)
+def test_arguments_are_shown_as_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], message: str, shown: str
+) -> None:
+    """Advice of the library that names an argument names the option here."""
+
+    def raises() -> None:
+        raise OptionError(message)
+
+    monkeypatch.setattr("balance.cli.doctor.examine", raises)
+    assert main(["doctor"]) == 2
+    assert capsys.readouterr().err == f"error: {shown}\n"
+
+
 def test_codes_are_the_documented_ones() -> None:
     """The numbers are part of the interface."""
     assert {code.name: int(code) for code in errors.Code} == {

@@ -64,3 +64,35 @@ def test_one_of_a_list(command: Command) -> None:
     assert {row["problem"] for row in json.loads(command("solvers", "chain", "--json").stdout)} == {"chain"}
     done = command("problems", "chan")
     assert (done.exit_code, "'chain'" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("verb", ["convert", "generate"])
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (["x.foo"], [".foo", ".json", ".txt", "--to"]),
+        (["x"], ["no ending", ".json", "--to"]),
+        (["x.foo", "--to", "natve"], ["'native'"]),
+    ],
+)
+def test_an_unknown_ending_is_an_error(
+    command: Command, graph: Path, verb: str, target: list[str], says: list[str]
+) -> None:
+    """Nothing is written in a format that nobody asked for; --to says which."""
+    words = ["convert", graph] if verb == "convert" else ["generate", "random_chain", "--set", "operators=5", "-o"]
+    done = command(*words, *target)
+    assert (done.exit_code, done.stdout) == (2, ""), done.stderr
+    assert all(part in done.stderr for part in says), done.stderr
+    assert not Path(target[0]).exists()
+    if len(target) == 1:
+        assert command(*words, *target, "--to", "native").exit_code == 0
+        assert read(target[0]).graph.n_operators in (5, 8)
+
+
+def test_convert_says_what_is_lost(command: Command, graph: Path) -> None:
+    """What the target format does not keep is told on standard error and in the document."""
+    done = command("convert", graph, "graph.txt", "--json")
+    assert done.exit_code == 0, done.stderr
+    lost = json.loads(done.stdout)["lost"]
+    assert lost
+    assert all(f"lost: {sentence}" in done.stderr.replace("\n", " ") for sentence in lost)

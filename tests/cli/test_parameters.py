@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from typer.main import get_command
 
-from balance import Tensor, list_problems, solve
+from balance import Configuration, Tensor, list_problems, solve
 from balance.cli.app import app
 from balance.cli.parameters import known_parameters, parse_settings
 from balance.cli.question import OWN_PARAMETERS
@@ -54,7 +54,7 @@ def two(tmp_path: Path) -> Path:
     CostGraph(
         forward={"device": [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]},
         backward={"device": [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]},
-        configurations=[{"tensor_parallel": 1}, {"tensor_parallel": 2}],
+        configurations=[Configuration(), Configuration(tensor_parallel=2)],
         tensors=[Tensor(0, (1,), 1e6), Tensor(1, (2,), 1e6)],
     ).save(path)
     return path

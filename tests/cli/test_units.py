@@ -21,6 +21,7 @@ from balance.problems.model.errors import OptionError
         ("1.5GiB/s", 1.5 * 2**30),
         ("100Gbit/s", 12.5e9),
         ("1e2Mbit/s", 12.5e6),
+        ("inf", float("inf")),
     ],
 )
 def test_bandwidths(text: str, value: float) -> None:
