@@ -9,6 +9,7 @@ from balance.comparison import Comparison, compare
 from balance.front import Check, check, lower_bounds, solve, state_problem
 from balance.limits import Progress, Run, StopReason
 from balance.problems.chain import ChainProblem
+from balance.problems.cut import CutProblem
 from balance.problems.formats import list_formats, read, write
 from balance.problems.instance import Instance
 from balance.problems.model.cluster import Cluster, Device, Link
@@ -53,6 +54,7 @@ __all__ = [
     "Comparison",
     "Configuration",
     "CostGraph",
+    "CutProblem",
     "Device",
     "Evaluation",
     "ExecutionError",

@@ -13,8 +13,8 @@ import numpy as np
 from balance.problems.model.cluster import Link
 from balance.problems.model.contraction import Contraction, colocation_classes, contract, merge_free_leaves
 from balance.problems.model.errors import ProblemError
-from balance.problems.model.fields import nearest
 from balance.problems.model.memory import device_bytes, stage_activation_bytes
+from balance.problems.model.parameters import amount, check_question, choice, column, count, counts, words
 from balance.problems.model.placement import Placement, read_placement
 from balance.problems.model.plan import Assignment, Plan
 from balance.problems.model.problem import Evaluation, Problem, Violation
@@ -156,35 +156,25 @@ class CutProblem(Problem):
     configuration: int = 0
 
     def __post_init__(self) -> None:
+        check_question(self.graph, self.cluster)
+        put = object.__setattr__
         for key, options in _CHOICES.items():
-            value = getattr(self, key)
-            if value not in options:
-                raise ProblemError(f"{key}={value!r} is not one of {', '.join(options)}{nearest(str(value), options)}")
-        object.__setattr__(self, "free_kinds", tuple(self.free_kinds))
+            put(self, key, choice(key, getattr(self, key), options))
+        put(self, "free_kinds", words("free_kinds", self.free_kinds))
         for key in ("microbatches", "max_stages"):
             if getattr(self, key) is not None:
-                object.__setattr__(self, key, _count(key, getattr(self, key)))
+                put(self, key, count(key, getattr(self, key)))
         if self.in_flight is not None:
-            object.__setattr__(self, "in_flight", tuple(_count("in_flight", y) for y in self.in_flight))
-        self._check_numbers()
+            put(self, "in_flight", counts("in_flight", self.in_flight))
+        put(self, "state_factor", amount("state_factor", self.state_factor))
+        put(self, "configuration", column(self.configuration, self.graph))
+        if self.overflow_bandwidth is not None:
+            put(self, "overflow_bandwidth", amount("overflow_bandwidth", self.overflow_bandwidth))
+            if not self.overflow_bandwidth:
+                raise ProblemError("overflow_bandwidth must be positive, in bytes per second, got 0")
         self._check_combinations()
-        self._check_devices()
-
-    def _check_numbers(self) -> None:
-        if not self.graph.n_operators:
-            raise ProblemError("the graph has no operators, so there is nothing to place")
-        if not _real(self.state_factor) or not 0 <= self.state_factor < math.inf:
-            raise ProblemError(f"state_factor must be finite and not negative, got {self.state_factor!r}")
-        speed = self.overflow_bandwidth
-        if speed is not None and (not _real(speed) or not 0 < speed < math.inf):
-            raise ProblemError(f"overflow_bandwidth must be positive, in bytes per second, got {speed!r}")
-        columns = len(self.graph.configurations)
-        if self.configuration not in range(columns):
-            raise ProblemError(f"configuration {self.configuration!r} does not exist; the graph has {columns}")
 
     def _check_combinations(self) -> None:
-        if self.in_flight is not None and not self.in_flight:
-            raise ProblemError("in_flight must hold at least one count, got none")
         if self.contiguity != "acyclic" and self.in_flight is not None and len(self.in_flight) > 1:
             raise ProblemError(
                 f"contiguity={self.contiguity!r} has no order of stages: in_flight takes one count, got "
@@ -196,23 +186,9 @@ class CutProblem(Problem):
             raise ProblemError("charge='edge' is defined for routing='direct' only")
         if self.overflow_bandwidth is not None and self.objective != "bottleneck":
             raise ProblemError("overflow_bandwidth is defined for objective='bottleneck' only")
-        if self.schedule == "gpipe" and self.microbatches is None and self.in_flight is None and self.limits_memory:
+        unknown = self.microbatches is None and self.in_flight is None
+        if self.schedule == "gpipe" and unknown and self.has_backward and self.limits_memory:
             raise ProblemError("memory under gpipe depends on microbatches: give microbatches=")
-
-    def _check_devices(self) -> None:
-        unknown = [kind for kind in self.cluster.kinds if kind not in self.graph.kinds]
-        if unknown:
-            raise ProblemError(
-                f"the graph has no costs for device kind {unknown[0]!r}; it has costs for {', '.join(self.graph.kinds)}"
-            )
-        pinned = self.graph.pinned
-        if len(pinned) and int(pinned.max()) >= self.cluster.n_devices:
-            v = int(np.argmax(pinned))
-            raise ProblemError(
-                f"operator {self.graph.label(v)} is pinned to device {int(pinned[v])}, but the cluster has "
-                f"{self.cluster.n_devices} devices",
-                operator=v,
-            )
         if self.cluster.links not in ("uniform", "none"):
             raise ProblemError(
                 f"problem 'cut' takes one link between any two devices, the cluster has {self.cluster.links} links: "
@@ -416,14 +392,3 @@ class CutProblem(Problem):
             )
             for s in np.flatnonzero(memory > available * (1 + 1e-12)).tolist()
         ]
-
-
-def _real(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def _count(key: str, value: Any) -> int:
-    """Return a count of at least 1 as an int; fractions are refused, not cut off."""
-    if not _real(value) or not 1 <= value < math.inf or value != int(value):
-        raise ProblemError(f"{key} must be a whole number of at least 1, got {value!r}")
-    return int(value)

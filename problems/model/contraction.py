@@ -47,8 +47,9 @@ def colocation_classes(graph: CostGraph) -> IntArray:
 def order_edges(graph: CostGraph, label: IntArray) -> tuple[IntArray, IntArray]:
     """Return the edges between classes that a pipeline must not reverse.
 
-    In operator graphs the order is asked of the forward operators. A class without a forward operator (an *orphan*)
-    takes the place that its backward edges allow, reversed: the backward pass runs against the pipeline.
+    In operator graphs the order is asked of the forward operators. A colocation class without a forward operator (an
+    *orphan*) takes the place that its backward edges allow, reversed: the backward pass runs against the pipeline. It
+    stays one when coarser classes join it to forward operators, so joining never frees anything of its order.
 
     Parameters
     ----------
@@ -59,11 +60,11 @@ def order_edges(graph: CostGraph, label: IntArray) -> tuple[IntArray, IntArray]:
     """
     source, target = graph.tensors.edge_producer, graph.tensors.consumers
     if graph.style == "operators":
-        late = graph.is_backward
-        mated = np.zeros(int(label.max()) + 1, dtype=bool)
-        mated[label[~late]] = True
+        late, home = graph.is_backward, colocation_classes(graph)
+        mated = np.zeros(int(home.max()) + 1, dtype=bool)
+        mated[home[~late]] = True
         forward = ~late[source] & ~late[target]
-        orphan = late[source] & late[target] & ~(mated[label[source]] & mated[label[target]])
+        orphan = late[source] & late[target] & ~(mated[home[source]] & mated[home[target]])
         ends = label[np.concatenate((source[forward], target[orphan]))]
         heads = label[np.concatenate((target[forward], source[orphan]))]
     else:

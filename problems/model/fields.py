@@ -17,10 +17,13 @@ from balance.problems.model.errors import FormatError
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` for the nearest known name, or the list of known names."""
     options = list(known)
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    if close:
-        return f" (did you mean {close[0]!r}?)"
-    return f" (known: {', '.join(options)})" if options else ""
+    return meant(name, options) or (f" (known: {', '.join(options)})" if options else "")
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the nearest known name, or nothing; for messages that list the names."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 class Fields:
@@ -115,7 +118,7 @@ class Fields:
         """Return a string field that is one of `options`."""
         value = self.text(name, default)
         if value is not default and value not in options:
-            self.fail(name, f"{value!r} is not one of {', '.join(options)}{nearest(value, options)}")
+            self.fail(name, f"{value!r} is not one of {', '.join(options)}{meant(value, options)}")
         return value
 
     def schema(self, name: str, version: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import ProblemError
-from balance.problems.model.fields import nearest
+from balance.problems.model.fields import meant
 from balance.problems.model.graph import CostGraph
 
 
@@ -50,7 +50,7 @@ def choice(key: str, value: Any, options: Sequence[str]) -> str:
         If it is none; the message has the nearest one.
     """
     if not isinstance(value, str) or value not in options:
-        raise ProblemError(f"{key}={_shown(value)} is not one of {', '.join(options)}{nearest(str(value), options)}")
+        raise ProblemError(f"{key}={_shown(value)} is not one of {', '.join(options)}{meant(str(value), options)}")
     return str(value)
 
 

@@ -11,7 +11,7 @@ from balance.problems.model.actions import LETTERS, Kind
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.completeness import check_completeness, refuse_deadlock, where
 from balance.problems.model.errors import OptionError, PlanError, ScheduleError
-from balance.problems.model.fields import nearest
+from balance.problems.model.fields import meant
 from balance.problems.model.footprint import Footprint
 from balance.problems.model.graph import CostGraph
 from balance.problems.model.plan import Plan
@@ -104,7 +104,7 @@ def simulate(
     15.0
     """
     if sends not in SENDS:
-        raise OptionError(f"sends={sends!r} is not one of {', '.join(SENDS)}{nearest(str(sends), SENDS)}")
+        raise OptionError(f"sends={sends!r} is not one of {', '.join(SENDS)}{meant(str(sends), SENDS)}")
     for name, value in (("overhead", overhead), ("state_factor", state_factor)):
         if not 0 <= value < math.inf:
             raise OptionError(f"{name} must be finite and not negative, got {value}")

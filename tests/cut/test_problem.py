@@ -207,7 +207,7 @@ def test_assignments_are_checked_too():
         ({"overflow_bandwidth": 0.0}, "overflow_bandwidth must be positive"),
         ({"overflow_bandwidth": 1.0, "objective": "fw-bw-bottleneck"}, "objective='bottleneck' only"),
         ({"max_stages": 0}, "max_stages must be a whole number of at least 1"),
-        ({"state_factor": "4"}, "state_factor must be finite"),
+        ({"state_factor": "4"}, "state_factor must be a number that is finite"),
         ({"configuration": 3}, "configuration 3 does not exist"),
         ({"in_flight": ()}, "at least one count"),
     ],
