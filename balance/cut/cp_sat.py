@@ -18,14 +18,18 @@ from balance.limits import Run
 from balance.problems.cut import CutProblem
 from balance.problems.model.plan import Assignment, Plan
 from balance.registry import Outcome, Solver
+from balance.status import is_closed
 
-RESOLUTION = 2.0**26
-"""Units of the least conceivable bottleneck. Each term of a load is rounded down by less than one of them: with fifty
-terms the bound is below the optimum by less than 1e-6 of it."""
+RESOLUTION = 2.0**31
+"""Least number of units of a proved lower bound on the objective, where `SUM` allows it. Each term of a load is rounded
+down by less than one unit: a load of 200 terms by less than 1e-7 of it. Costs that are multiples of a power of two, as
+whole numbers of seconds are, are not rounded at all."""
 
-COEFFICIENT = 2.0**31
-"""Largest coefficient. CP-SAT promises more, but with coefficients beyond 32 bits its presolve (OR-Tools 9.15) calls
-feasible models infeasible."""
+SUM = 2.0**50
+"""Largest sum of units that a model may hold."""
+
+BYTES = 2.0**31
+"""Largest number of units of memory that a block may need. Smaller memories are counted in bytes."""
 
 LITERALS = 400_000
 """Literals of the largest model that is built."""
@@ -35,8 +39,9 @@ class CpSat(Solver):
     """Exact: clauses over "block v is in stage s", by CP-SAT; the first choice where ideals are too many.
 
     Pipelines are stated by prefixes (block v is in stage s or after it), other contiguities by devices, with the
-    convexity rows of Tarnawski et al. 2020. Loads are integers, rounded down, so that the bound is valid; plans are
-    evaluated again in floating point.
+    convexity rows of Tarnawski et al. 2020. Loads are integers, rounded down, so that the bound is valid: at an optimum
+    it is below by less than (terms of a load) / `RESOLUTION`, about 1e-7 of it. Memory is rounded so that no solution
+    is cut off; what does not fit is found by the evaluator, excluded by a clause, and the model is solved again.
     """
 
     name = "cp_sat"
@@ -66,16 +71,21 @@ class CpSat(Solver):
             return Outcome(proved_infeasible=True, infeasible=impossible)
         reduction = presolve(tables, run)
         tables = reduction.tables
-        program = CutProgram(tables)
-        if run.best is not None:
-            program.hint(run.best[0])
-        answer = solve_cp(program.model, run, read=program.read, scale=program.scale)
+        program = CutProgram(tables, run.best, run.bound)
+        proved = -math.inf
+        while True:
+            answer = solve_cp(program.model, run, read=program.read, scale=program.scale)
+            proved = max(proved, answer.bound)
+            known = min(answer.objective, run.objective)
+            closed = known < math.inf and is_closed(known, proved)
+            if answer.status is not EngineStatus.optimal or closed or not program.exclude_refused():
+                break
         stats = {**answer.stats, **reduction.stats}
         if answer.status is EngineStatus.infeasible:
             return Outcome(proved_infeasible=True, infeasible=reasons(tables), stats=stats)
         return Outcome(
             None if answer.values is None else answer.values["solution"],
-            bound=answer.bound,
+            bound=proved,
             bound_name="cp_sat",
             stop_reason=answer.stop_reason,
             stats=stats,
@@ -89,27 +99,34 @@ class CutProgram:
     ----------
     tables
         The problem. Stages of pipelines are counted from the last one; without an order, places are devices.
+    best
+        A solution with its objective: worse ones are cut off, and the search starts from it.
+    bound
+        A lower bound on the objective that is known already.
+
+    Attributes
+    ----------
+    model
+        The model; its objective is in units.
+    scale
+        Units in a second, a power of two.
     """
 
-    def __init__(self, tables: CutTables) -> None:
+    def __init__(
+        self, tables: CutTables, best: tuple[Plan | Assignment, float] | None = None, bound: float = -math.inf
+    ) -> None:
         from ortools.sat.python import cp_model
 
         self.tables, self.problem = tables, tables.problem
         self.model = cp_model.CpModel()
         self.ordered = tables.problem.contiguity == "acyclic"
         self.places = tables.most_stages if self.ordered else tables.problem.cluster.n_devices
-        least = max(floor(tables), int(tables.work.sum() / max(self.places, 1) / tables.n_types / 4), 1)
-        self.scale = RESOLUTION / (least / tables.scale)
-        total = float(tables.seconds.sum()) + 2 * self.places * float(tables.nets.weight.sum()) / tables.scale + 1e-30
-        speed = self.problem.overflow_bandwidth
-        if speed is not None:
-            most = max(self.problem.flight(after) for after in range(self.places))
-            total += float((tables.held + most * tables.kept + tables.workspace).sum()) / speed
-        largest = max(
-            float(tables.seconds.sum(axis=1).max()), float(tables.nets.weight.max(initial=0)) / tables.scale, 1e-30
-        )
-        self.scale = min(self.scale, COEFFICIENT / largest, 2.0**52 / total)
-        self.largest = int(total * self.scale) + 1
+        self.refused: list[tuple[int, int, list[int]]] = []
+        least = max(bound, tables.unscaled(floor(tables)) * (1 - 1e-9), 0.0)
+        most = self._most()
+        self.scale = _power_of_two(min(RESOLUTION / least if least > 0 else math.inf, SUM / max(most, 1e-30)))
+        self.largest = math.floor((most if best is None else min(most, best[1])) * self.scale) + 1
+        self.least = math.floor(least * (1 - 1e-9) * self.scale)
         self.stage: dict[tuple[int, int], Any] = {}
         self.kind: dict[tuple[int, int], Any] = {}
         if self.ordered:
@@ -117,6 +134,18 @@ class CutProgram:
         else:
             self._devices()
         self._objective()
+        if best is not None:
+            self._hint(best[0])
+
+    def _most(self) -> float:
+        """Return seconds that no objective exceeds."""
+        tables, speed = self.tables, self.problem.overflow_bandwidth
+        most = float(tables.seconds.sum(axis=2).max(axis=0).sum())
+        most += 2 * self.places * float(tables.nets.weight.sum()) / tables.scale
+        if speed is not None:
+            flight = max(self.problem.flight(after) for after in range(self.places))
+            most += float((tables.held + flight * tables.kept + tables.workspace).sum()) / speed
+        return most
 
     # -- who is where ------------------------------------------------------------------------------------------
 
@@ -205,7 +234,8 @@ class CutProgram:
     # -- what it costs -----------------------------------------------------------------------------------------
 
     def _units(self, seconds: float) -> int:
-        return math.floor(seconds * self.scale * (1 - 1e-13))
+        """Return seconds as units, rounded down; what is more than any solution as good as the best counts as that."""
+        return min(math.floor(seconds * self.scale), self.largest + 1)
 
     def _communication(self) -> tuple[dict[tuple[int, int], list[Any]], dict[tuple[int, int], list[Any]]]:
         """Return the terms received and sent by (phase, place)."""
@@ -252,8 +282,9 @@ class CutProgram:
         received, sent = self._communication()
         both = problem.objective == "bottleneck"
         tops = [model.new_int_var(0, self.largest, name) for name in (("T",) if both else ("T_f", "T_b"))]
-        if both:
-            model.add(tops[0] >= self._units(floor(tables) / tables.scale * (1 - 1e-9)))
+        model.add(sum(tops) >= min(self.least, self.largest))
+        if not both:
+            model.add(sum(tops) <= self.largest)
         for s, q in self.kind:
             streamed = self._memory(s, q)
             for top, phases in zip(tops, [(0, 1)] if both else [(0,), (1,)], strict=True):
@@ -281,9 +312,8 @@ class CutProgram:
             return 0
         need = tables.held + problem.flight(s if self.ordered else 0) * tables.kept
         speed = problem.overflow_bandwidth
-        # Rounded down: a plan that exceeds the memory by less than 2^-31 of it may come through, and is then refused by
-        # the evaluator; none is cut off.
-        grain = self.scale / speed if speed is not None else min(1.0, COEFFICIENT / max(float(need.max()), room, 1.0))
+        # Needs are rounded down: no solution is cut off, and the evaluator refuses what comes through and does not fit.
+        grain = self.scale / speed if speed is not None else min(1.0, BYTES / max(float(need.max()), room, 1.0))
         scratch: Any = 0
         if tables.workspace.any():
             scratch = model.new_int_var(0, math.ceil(float(tables.workspace.max()) * grain), f"scratch_{s}_{q}")
@@ -310,19 +340,49 @@ class CutProgram:
         for (v, s), here in self.stage.items():
             if value(here):
                 stage[v] = s
+        places: list[int] = sorted(set(stage.tolist()), reverse=self.ordered)
         if self.ordered:
-            used = sorted(set(stage.tolist()), reverse=True)
+            used = places
             types = [next(q for q in range(tables.n_types) if value(self.kind[s, q])) for s in used]
             solution: Plan | Assignment = tables.plan([np.flatnonzero(stage == s) for s in used], types)
         else:
             solution = tables.assignment(stage)
         evaluation = self.problem.evaluate(solution)
-        return solution, evaluation.objective if evaluation.feasible else math.inf
+        if evaluation.feasible:
+            return solution, evaluation.objective
+        # Figures are listed by stage, or by used device in the order of devices: as `places` are.
+        excess = evaluation.breakdown["memory"] - evaluation.breakdown["memory_available"]
+        for s, over in zip(places, excess.tolist(), strict=True):
+            if over > 0:
+                kind = next(q for q in range(tables.n_types) if (s, q) in self.kind and value(self.kind[s, q]))
+                self.refused.append((s, kind, np.flatnonzero(stage == s).tolist()))
+        return solution, math.inf
 
-    def hint(self, solution: Plan | Assignment) -> None:
+    def exclude_refused(self) -> bool:
+        """Exclude sets of blocks that did not fit although their rounded bytes did; return whether there were any."""
+        refused, self.refused = self.refused, []
+        for s, q, blocks in refused:
+            same = [s] if self.ordered else self.tables.type_devices[q]
+            for place in same:
+                self.model.add_bool_or([*(~self.stage[v, place] for v in blocks), ~self.kind[place, q]])
+        return bool(refused)
+
+    def _hint(self, solution: Plan | Assignment) -> None:
         """Start from a solution."""
         part, devices = self.tables.blocks_of(solution)
         last = len(devices) - 1
+        place = last - part if self.ordered else devices[part]
         for (v, s), here in self.stage.items():
-            place = last - part[v] if self.ordered else devices[part[v]]
-            self.model.add_hint(here, int(s == place))
+            self.model.add_hint(here, int(s == place[v]))
+        if not self.ordered:
+            return
+        for (v, s), upto in self.prefix.items():
+            if s:  # the first is the literal of stage 0
+                self.model.add_hint(upto, int(place[v] <= s))
+        for (s, q), on in self.kind.items():
+            self.model.add_hint(on, int(s <= last and self.tables.types[devices[last - s]] == q))
+
+
+def _power_of_two(value: float) -> float:
+    """Return the largest power of two that is not above a positive number."""
+    return math.ldexp(1.0, math.frexp(value)[1] - 1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,8 @@ import numpy as np
 from balance.cut.presolve import presolve
 from balance.cut.reasons import obvious, reasons
 from balance.cut.tables import CutTables
-from balance.limits import Run, StopReason
+from balance.engines.outcome import EngineStatus
+from balance.limits import Run
 from balance.problems.cut import CutProblem
 from balance.problems.model.plan import Assignment, Plan
 from balance.registry import Outcome, Solver
@@ -60,61 +60,67 @@ class Milp(Solver):
             return Outcome(proved_infeasible=True, infeasible=impossible)
         reduction = presolve(tables, run)
         tables = reduction.tables
-        model = formulate_prefix(tables) if problem.contiguity == "acyclic" else formulate_assignment(tables)
-        start = None if run.best is None else model.start(run.best[0])
+        formulate = formulate_prefix if problem.contiguity == "acyclic" else formulate_assignment
+        model = formulate(problem, tables)
+        start = None if run.best is None else values_of(tables, run.best[0])
 
         def decode(values: Mapping[str, float]) -> tuple[Any, float]:
-            solution = model.solution(values)
+            solution = solution_of(tables, values)
             evaluation = problem.evaluate(solution)
-            return solution, evaluation.objective if evaluation.feasible else math.inf
+            return (solution, evaluation.objective) if evaluation.feasible else (None, math.inf)
 
-        answer = solve_model(model.lp, run, start=start, decode=decode)
+        answer = solve_model(model, run, start=start, decode=decode)
+        if answer.status is EngineStatus.infeasible:  # believed only without presolve: at its tolerance it has erred
+            answer = solve_model(model, run, start=start, decode=decode, options={"presolve": "off"})
         stats = {**answer.stats, **reduction.stats}
-        if answer.bound == math.inf and answer.values is None and answer.stop_reason == StopReason.finished:
+        if answer.status is EngineStatus.infeasible:
             return Outcome(proved_infeasible=True, infeasible=reasons(tables), stats=stats)
-        solution = None if answer.values is None else model.solution(answer.values)
+        solution = None if answer.values is None else solution_of(tables, answer.values)
+        if solution is not None and not problem.evaluate(solution).feasible:
+            solution = None  # inside the tolerance of the rows, outside that of the problem
         return Outcome(solution, bound=answer.bound, bound_name="milp", stop_reason=answer.stop_reason, stats=stats)
 
 
-@dataclass(eq=False)
-class Model:
-    """A PuLP model of a cut problem; ``place[v, s, q]`` says that block v is in stage s, which runs on type q.
+def solution_of(tables: CutTables, values: Mapping[str, float]) -> Plan | Assignment:
+    """Return the solution behind the values of a model's variables by name.
 
-    Stages are counted from the last one. In the assignment form s is the device, and q its type.
+    Parameters
+    ----------
+    tables
+        What the model was made of.
+    values
+        Values of the variables; what is missing counts as 0.
     """
-
-    lp: pulp.LpProblem
-    tables: CutTables
-    places: int
-    place: dict[tuple[int, int, int], Any] = field(default_factory=dict)
-
-    def solution(self, values: Mapping[str, float]) -> Plan | Assignment:
-        """Return the solution behind values by name."""
-        where = [(-1.0, 0, 0)] * self.tables.n
-        for (v, s, q), variable in self.place.items():
-            where[v] = max(where[v], (values.get(variable.name, 0.0), s, q))
-        stage = np.array([s for _, s, _ in where])
-        if self.tables.problem.contiguity != "acyclic":
-            return self.tables.assignment(stage)
-        kind = {s: q for _, s, q in where}
-        used = sorted(kind, reverse=True)
-        return self.tables.plan([np.flatnonzero(stage == s) for s in used], [kind[s] for s in used])
-
-    def start(self, solution: Plan | Assignment) -> dict[str, float]:
-        """Return the values of the placing variables at a solution."""
-        part, devices = self.tables.blocks_of(solution)
-        last = len(devices) - 1
-        values = {}
-        for (v, s, q), variable in self.place.items():
-            if self.tables.problem.contiguity == "acyclic":
-                here = s == last - part[v] and q == self.tables.types[devices[part[v]]]
-            else:
-                here = s == devices[part[v]]
-            values[variable.name] = 1.0 if here else 0.0
-        return values
+    best, stage, kind = np.full(tables.n, -1.0), np.zeros(tables.n, dtype=np.int64), np.zeros(tables.n, dtype=np.int64)
+    for name, (v, s, q) in _placings(tables):
+        if values.get(name, 0.0) > best[v]:
+            best[v], stage[v], kind[v] = values.get(name, 0.0), s, q
+    if tables.problem.contiguity != "acyclic":
+        return tables.assignment(stage)
+    used: list[int] = sorted(set(stage.tolist()), reverse=True)
+    return tables.plan([np.flatnonzero(stage == s) for s in used], [int(kind[np.argmax(stage == s)]) for s in used])
 
 
-def formulate_prefix(tables: CutTables) -> Model:
+def values_of(tables: CutTables, solution: Plan | Assignment) -> dict[str, float]:
+    """Return the values that the variables which place blocks have at a solution."""
+    part, devices = tables.blocks_of(solution)
+    ordered = tables.problem.contiguity == "acyclic"
+    place = len(devices) - 1 - part if ordered else devices[part]
+    kind = tables.types[devices][part]
+    return {name: float(s == place[v] and q == kind[v]) for name, (v, s, q) in _placings(tables)}
+
+
+def _placings(tables: CutTables) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Yield (variable name, (block, stage or device, type)) of every variable that places a block."""
+    ordered = tables.problem.contiguity == "acyclic"
+    for v in range(tables.n):
+        for s in range(tables.most_stages if ordered else tables.problem.cluster.n_devices):
+            for q in range(tables.n_types) if ordered else (int(tables.types[s]),):
+                if not tables.barred[q, v]:
+                    yield f"z_{v}_{s}_{q}" if ordered else f"x_{v}_{s}", (v, s, q)
+
+
+def formulate_prefix(problem: CutProblem, tables: CutTables | None = None) -> pulp.LpProblem:
     r"""Return the prefix formulation of a pipeline.
 
     Stages s = 0, 1, ... are counted from the last one. :math:`z_{vsq}`: block v is in stage s on type q;
@@ -125,8 +131,17 @@ def formulate_prefix(tables: CutTables) -> Model:
         \sum_s x_{vs} = 1, \quad z_{vsq} \le a_{sq}, \quad \sum_q a_{sq} \le 1, \quad \sum_s a_{sq} \le n_q, \quad
         y_{vs} \ge y_{us} \; (u, v) \in E
 
-    Used stages have no gap. What a net costs, memory and the objective are linear, see `_Builder`.
+    Used stages have no gap; the equations make :math:`y` a prefix, and with it the quotient acyclic. What a net costs,
+    memory and the objective are linear, see `_Builder`. Seconds are not scaled.
+
+    Parameters
+    ----------
+    problem
+        The problem, with ``contiguity="acyclic"``.
+    tables
+        Arrays of the problem; default: those of the problem as it is.
     """
+    tables = CutTables(problem) if tables is None else tables
     build = _Builder("cut_prefix", tables, tables.most_stages)
     n, stages, types = tables.n, build.places, range(tables.n_types)
     a = {(s, q): build.binary(f"a_{s}_{q}") for s in range(stages) for q in types}
@@ -135,9 +150,9 @@ def formulate_prefix(tables: CutTables) -> Model:
         for s in range(stages):
             for q in types:
                 if not tables.barred[q, v]:
-                    build.model.place[v, s, q] = build.binary(f"z_{v}_{s}_{q}")
-                    build.lp += build.model.place[v, s, q] <= a[s, q]
-            x[v, s] = build.total(build.model.place[v, s, q] for q in types if not tables.barred[q, v])
+                    build.place[v, s, q] = build.binary(f"z_{v}_{s}_{q}")
+                    build.lp += build.place[v, s, q] <= a[s, q]
+            x[v, s] = build.total(build.place[v, s, q] for q in types if not tables.barred[q, v])
         build.lp += build.total(x[v, s] for s in range(stages)) == 1
     for q in types:
         build.lp += build.total(a[s, q] for s in range(stages)) <= int(tables.counts[q])
@@ -160,18 +175,31 @@ def formulate_prefix(tables: CutTables) -> Model:
     else:
         build.direct(x)
     build.finish(x, a)
-    return build.model
+    return build.lp
 
 
-def formulate_assignment(tables: CutTables) -> Model:
+def formulate_assignment(problem: CutProblem, tables: CutTables | None = None) -> pulp.LpProblem:
     r"""Return the assignment formulation of Tarnawski et al. 2020, with or without its convexity rows.
 
     :math:`x_{vd}`: block v is on device d. Convexity of every device's forward operators, with one
     :math:`z_{vd} \in [0, 1]` per operator: :math:`z_{vd} \ge x_{vd}`, and for every tensor edge (u, v)
     :math:`z_{vd} \le z_{ud}`, :math:`z_{vd} \le x_{vd} - x_{ud} + 1`. Equal devices are told apart by the first block
-    that they hold: a block may be on the j-th of them only if an earlier block is on the one before.
+    that they hold: a block may be on the j-th of them only if an earlier block is on the one before. That row is not
+    part of the published formulation, and cuts off nothing but permutations; a device to which something is pinned is
+    equal to no other.
+
+    Parameters
+    ----------
+    problem
+        The problem, with ``contiguity="convex"`` or ``"none"``.
+    tables
+        Arrays of the problem; default: those of the problem as it is.
+
+    References
+    ----------
+    Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020.
     """
-    problem = tables.problem
+    tables = CutTables(problem) if tables is None else tables
     build = _Builder("cut_assignment", tables, problem.cluster.n_devices)
     n, devices = tables.n, build.places
     types = tables.types.tolist()
@@ -180,7 +208,7 @@ def formulate_assignment(tables: CutTables) -> Model:
         for d in range(devices):
             x[v, d] = 0.0
             if not tables.barred[types[d], v]:
-                x[v, d] = build.model.place[v, d, types[d]] = build.binary(f"x_{v}_{d}")
+                x[v, d] = build.place[v, d, types[d]] = build.binary(f"x_{v}_{d}")
         build.lp += build.total(x[v, d] for d in range(devices)) == 1
     for equal in tables.type_devices:
         for before, after in itertools.pairwise(equal):
@@ -196,7 +224,7 @@ def formulate_assignment(tables: CutTables) -> Model:
         build.convex(x)
     build.direct(x)
     build.finish(x, {(d, types[d]): 1 for d in range(devices)})
-    return build.model
+    return build.lp
 
 
 class _Builder:
@@ -207,7 +235,7 @@ class _Builder:
 
         self.lp = pulp.LpProblem(name, pulp.LpMinimize)
         self.tables, self.problem, self.places = tables, tables.problem, places
-        self.model = Model(self.lp, tables, places)
+        self.place: dict[tuple[int, int, int], Any] = {}  # block, stage or device, type
         weight = tables.nets.weight / tables.scale
         self.weight = weight
         self.phases = (0, 1)
@@ -291,7 +319,7 @@ class _Builder:
         groups = [self.phases] if both else [(0,), (1,)]
         largest = float(tables.nets.weight.sum()) / tables.scale * self.places  # more than any place pays
         for (s, q), chosen in on.items():
-            mine = {v: self.model.place[v, s, q] for v in range(n) if (v, s, q) in self.model.place}
+            mine = {v: self.place[v, s, q] for v in range(n) if (v, s, q) in self.place}
             streamed = self._memory(s, q, chosen, mine, x)
             for top, phases in zip(tops, groups, strict=True):
                 work = self.total(

@@ -39,7 +39,8 @@ def solve_cp(model: cp_model.CpModel, run: Run, *, read: Read, scale: float) -> 
     Returns
     -------
     EngineOutcome
-        ``values`` holds the solution under the name ``"solution"``; the bound is in the problem's unit.
+        ``values`` holds the solution under the name ``"solution"``; the bound is in the problem's unit. The status is
+        that of the model: an optimum of it may be no solution of the problem, and then there are no values.
 
     Raises
     ------
@@ -56,8 +57,11 @@ def solve_cp(model: cp_model.CpModel, run: Run, *, read: Read, scale: float) -> 
     parameters.num_workers = max(run.threads, 1)
     parameters.interleave_search = run.threads == 1
     parameters.log_search_progress = False
-    # OR-Tools 9.15 proves wrong optima: presolve reads at-most-one constraints inside linear ones wrongly
-    # (google/or-tools issue 5293, open). Without that step no mismatch is known; `tests/engines` holds an instance.
+    # Two steps of OR-Tools 9.15 read integers of more than 31 bits wrongly, and then prove what is not true:
+    # - presolve adds up coefficients in 32 bits when it looks at at-most-one constraints inside linear ones
+    #   (google/or-tools issue 5293), which makes wrong optima;
+    # - the search for "greater than at least one of" calls feasible models with enforced linear constraints infeasible.
+    # Without them no mismatch is known, with coefficients of up to 50 bits; `tests/engines` holds an instance of each.
     parameters.presolve_inclusion_work_limit = 0
     parameters.auto_detect_greater_than_at_least_one_of = False
     if math.isfinite(run.remaining()):

@@ -75,14 +75,20 @@ def _contract_cycles(problem, name):
 
 def order(problem: CutProblem, name: list[int]) -> set[tuple[int, int]]:
     """Return the pairs of classes whose order a pipeline keeps."""
-    mated = {name[v] for v in range(problem.graph.n_operators) if not _late(problem, v)}
+    graph = problem.graph
+
+    def mated(v):  # by colocation alone: joined leaves and fused cycles make no mates
+        label = graph.colocation[v]
+        together = [u for u in range(graph.n_operators) if u == v or (label >= 0 and graph.colocation[u] == label)]
+        return any(not _late(problem, u) for u in together)
+
     pairs = set()
-    for tensor in problem.graph.tensors:
+    for tensor in graph.tensors:
         u = tensor.producer
         for v in tensor.consumers:
             if not _late(problem, u) and not _late(problem, v):
                 pairs.add((name[u], name[v]))
-            elif _late(problem, u) and _late(problem, v) and not {name[u], name[v]} <= mated:
+            elif _late(problem, u) and _late(problem, v) and not (mated(u) and mated(v)):
                 pairs.add((name[v], name[u]))
     return {(a, b) for a, b in pairs if a != b}
 

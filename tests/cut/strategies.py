@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from balance.problems.cut import CutProblem
 from balance.problems.model.cluster import Cluster, Device, Link
-from balance.problems.model.graph import CostGraph
+from balance.problems.model.graph import Configuration, CostGraph
 from balance.problems.model.tensors import Tensor
 
 KINDS = ("a", "b")
@@ -36,8 +36,10 @@ def graphs(draw, most=5, style=None, pins=0):
     for u in range(n - 1):
         readers = tuple(v for v in range(u + 1, n) if rng.random() < density)
         seconds = float(rng.integers(0, 4)) / 4 if rng.random() < 0.2 else None
+        gradient = float(rng.integers(0, 5)) if chosen != "inference" and rng.random() < 0.3 else None
         if readers:
-            tensors.append(Tensor(u, readers, bytes=float(rng.integers(0, 5)), seconds=seconds))
+            size = float(rng.integers(0, 5))
+            tensors.append(Tensor(u, readers, bytes=size, gradient_bytes=gradient, seconds=seconds))
     colocation = None
     if n > 2 and draw(st.booleans()):
         colocation = [None] * n
@@ -56,8 +58,24 @@ def graphs(draw, most=5, style=None, pins=0):
             "workspace_bytes": rng.integers(0, 3, n).astype(float),
             "static_bytes": rng.integers(0, 3, n).astype(float),
         }
+    configurations = None
+    if draw(st.integers(0, 4)) == 0:  # the costs drawn so far are the second column; the first misleads
+        configurations = [Configuration(), Configuration(2)]
+        for name in ("backward",) if chosen == "layers" else ():
+            tables[name] = np.stack(
+                [[np.where(np.isinf(tables[name][k]), np.inf, 1.0), tables[name][k]] for k in KINDS]
+            )
+        forward = np.stack([[np.where(np.isinf(forward[kind]), np.inf, 9.0), forward[kind]] for kind in KINDS])
+        sizes = {name: np.stack([row[::-1] + 1.0, row]) for name, row in sizes.items()}
     return CostGraph(
-        forward=forward, **tables, **sizes, kinds=KINDS, colocation=colocation, pinned=pinned, tensors=tensors
+        forward=forward,
+        **tables,
+        **sizes,
+        kinds=KINDS,
+        configurations=configurations,
+        colocation=colocation,
+        pinned=pinned,
+        tensors=tensors,
     )
 
 
@@ -92,6 +110,9 @@ def problems(draw, most=5, devices=3, **fixed):
         "max_stages": draw(st.sampled_from([None, None, 1, 2])),
         **fixed,
     }
+    chosen.setdefault("configuration", len(graph.configurations) - 1)
+    if chosen["schedule"] != "gpipe" and "microbatches" not in fixed and draw(st.integers(0, 3)) == 0:
+        chosen["microbatches"] = None  # gpipe needs to know
     if contiguity == "acyclic" and chosen["charge"] == "tensor" and draw(st.integers(0, 2)) == 0:
         chosen.setdefault("routing", "adjacent")
     if chosen["objective"] == "bottleneck" and draw(st.integers(0, 3)) == 0:

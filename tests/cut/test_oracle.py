@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -10,7 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance import Assignment, Plan, Replica, Stage, list_solvers, lower_bounds, solve
+from balance import (
+    Assignment,
+    Cluster,
+    CostGraph,
+    Device,
+    Plan,
+    Replica,
+    Stage,
+    Tensor,
+    list_solvers,
+    lower_bounds,
+    solve,
+)
 from balance.problems.cut import CutProblem
 from tests.cut import oracle
 from tests.cut.strategies import problems
@@ -74,7 +87,8 @@ def test_evaluator_equals_the_oracle(problem, data):
     sequence = tuple(data.draw(st.permutations(sorted(set(device)))))
     expected = oracle.value(problem, device, sequence)
     if problem.contiguity == "acyclic":
-        stages = tuple(Stage(np.flatnonzero(np.array(device) == d), (Replica((d,)),)) for d in sequence)
+        column = problem.configuration
+        stages = tuple(Stage(np.flatnonzero(np.array(device) == d), (Replica((d,)),), column) for d in sequence)
         evaluation = problem.evaluate(Plan(stages))
     else:
         evaluation = problem.evaluate(Assignment(np.array(device)))
@@ -86,10 +100,35 @@ def test_evaluator_equals_the_oracle(problem, data):
 @given(problems(contiguity="acyclic", overflow_bandwidth=None, routing="direct", in_flight=(1,)))
 def test_contiguities_are_relaxations_of_each_other(problem):
     """The optimum never rises from acyclic over convex to none."""
-    import dataclasses
-
     values = [
         oracle.optimum(dataclasses.replace(problem, contiguity=c, leaves="keep")) for c in ("acyclic", "convex", "none")
     ]
     for tighter, looser in itertools.pairwise(values):
         assert looser <= tighter * (1 + CLOSE) or math.isinf(tighter)
+
+
+@given(problems(contiguity="acyclic", charge="tensor", routing="direct", overlap="sum"))
+def test_joining_leaves_only_restricts(problem):
+    """The optimum with joined leaves is never below the one without."""
+    kept, merged = (oracle.optimum(dataclasses.replace(problem, leaves=leaves)) for leaves in ("keep", "merge"))
+    assert kept <= merged * (1 + CLOSE) or math.isinf(merged)
+
+
+@pytest.mark.parametrize(("room", "best"), [(4.0, math.inf), (5.0, 6.0), (6.0, 3.0)])
+@pytest.mark.parametrize("leaves", ["keep", "merge"])
+def test_an_orphan_keeps_its_place_when_a_leaf_joins_it(leaves, room, best):
+    """Backward ab -> o -> bb: b is never behind o, also when the free a has joined o and lends it a forward operator.
+
+    b keeps 3 bytes per flight, o 2, both work 3 seconds. As two stages b has two flights, 6 bytes; one stage has
+    5 bytes and 6 seconds. With b behind o, 4 bytes would do for 3 seconds.
+    """
+    graph = CostGraph(
+        forward=[3.0, 0.0, 3.0, 0.0, 0.0],
+        is_backward=[False, False, True, True, True],
+        colocation=["b", "a", None, "a", "b"],
+        activation_bytes=[3.0, 0.0, 2.0, 0.0, 0.0],
+        tensors=[Tensor(3, (2,)), Tensor(2, (4,))],
+    )
+    problem = CutProblem(graph=graph, cluster=Cluster([Device(memory_bytes=room)] * 2), leaves=leaves)
+    assert oracle.optimum(problem) == best
+    check(problem)
