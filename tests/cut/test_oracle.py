@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance import (
@@ -29,6 +29,8 @@ from tests.cut import oracle
 from tests.cut.strategies import problems
 
 CLOSE = 1e-9
+ENGINES = ("cp_sat", "milp")
+SHARE = max(10, settings().max_examples // 8)  # examples for engines
 
 
 def agrees(found: float, best: float) -> bool:
@@ -36,10 +38,15 @@ def agrees(found: float, best: float) -> bool:
     return found == best or abs(found - best) <= CLOSE * max(1.0, abs(best))
 
 
-def check(problem: CutProblem) -> None:
-    """Exact solvers find the optimum and prove it, others a solution that is no better; bounds stay below."""
+def check(problem: CutProblem, *, engines: bool) -> None:
+    """Exact solvers find the optimum and prove it, others a solution that is no better; bounds stay below.
+
+    `engines` chooses the solvers that hand a model to an engine, which takes longer, or all others.
+    """
     best = oracle.optimum(problem)
     for solver in list_solvers(problem):
+        if (solver.name in ENGINES) != engines:
+            continue
         result = solve(problem, solver=solver.name, seed=0, threads=1)
         if math.isinf(best):
             assert result.solution is None, (solver.name, result.objective)
@@ -63,7 +70,19 @@ def test_solvers_equal_the_oracle(contiguity):
 
     @given(problems(contiguity=contiguity))
     def run(problem):
-        check(problem)
+        check(problem, engines=False)
+
+    run()
+
+
+@pytest.mark.parametrize("contiguity", ["acyclic", "convex", "none"])
+def test_engines_equal_the_oracle(contiguity):
+    """The same for the models that engines solve."""
+
+    @settings(max_examples=SHARE)
+    @given(problems(most=4, contiguity=contiguity))
+    def run(problem):
+        check(problem, engines=True)
 
     run()
 
@@ -74,7 +93,7 @@ def test_pipelines_of_each_style_equal_the_oracle(style):
 
     @given(problems(contiguity="acyclic", style=style, send="once", charge="tensor", routing="direct", overlap="sum"))
     def run(problem):
-        check(problem)
+        check(problem, engines=False)
 
     run()
 
@@ -131,4 +150,5 @@ def test_an_orphan_keeps_its_place_when_a_leaf_joins_it(leaves, room, best):
     )
     problem = CutProblem(graph=graph, cluster=Cluster([Device(memory_bytes=room)] * 2), leaves=leaves)
     assert oracle.optimum(problem) == best
-    check(problem)
+    for engines in (False, True):
+        check(problem, engines=engines)
