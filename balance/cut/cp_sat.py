@@ -124,7 +124,8 @@ class CutProgram:
         self.refused: list[tuple[int, int, list[int]]] = []
         least = max(bound, tables.unscaled(floor(tables)) * (1 - 1e-9), 0.0)
         most = self._most()
-        self.scale = _power_of_two(min(RESOLUTION / least if least > 0 else math.inf, SUM / max(most, 1e-30)))
+        finest = SUM / most if most > 0 else 1.0
+        self.scale = _power_of_two(min(RESOLUTION / least, finest) if least > 0 else finest)
         self.largest = math.floor((most if best is None else min(most, best[1])) * self.scale) + 1
         self.least = math.floor(least * (1 - 1e-9) * self.scale)
         self.stage: dict[tuple[int, int], Any] = {}
@@ -326,7 +327,7 @@ class CutProgram:
                 limit.only_enforce_if(self.kind[s, q])
             return 0
         streamed = model.new_int_var(0, self.largest, f"streamed_{s}_{q}")
-        excess = model.add(streamed >= here - math.ceil(room * grain))
+        excess = model.add(streamed >= here - math.ceil(min(room * grain, 2 * SUM)))
         if self.ordered:
             excess.only_enforce_if(self.kind[s, q])
         return streamed

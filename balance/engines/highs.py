@@ -10,8 +10,7 @@ import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,9 +111,7 @@ def _write(path: str | Path, writer: Callable[[str], Any]) -> None:
 
 # -- HiGHS -----------------------------------------------------------------------------------------------------------
 
-_scheduler = threading.Lock()  # guards the two figures below: HiGHS has one pool of threads for the whole process
-_running = 0
-_pool: int | None = None
+_local = threading.local()  # HiGHS has one pool of workers for each thread that solves
 
 
 class _Highs:
@@ -127,12 +124,12 @@ class _Highs:
     def solve(self, start: Mapping[str, float], options: Mapping[str, Any]) -> EngineOutcome:
         highs = _silent_highs()
         try:
-            with _threads(self.run.threads) as threads:
-                self._configure(highs, threads, options)
-                self._load(highs, start)
-                self._listen(highs)
-                highs.run()
-                self._confirm(highs, options)
+            _prepare_threads(self.run.threads)
+            self._configure(highs, self.run.threads, options)
+            self._load(highs, start)
+            self._listen(highs)
+            highs.run()
+            self._confirm(highs, options)
             if self.failure is not None:
                 raise self.failure
             return self._read(highs)
@@ -266,21 +263,11 @@ class _Highs:
         return EngineOutcome(outcome, objective, bound, values, reason, stats)
 
 
-@contextmanager
-def _threads(wanted: int) -> Iterator[int]:
-    """Give HiGHS a pool of the wanted size; while another solve runs, its pool is shared as it is."""
-    global _running, _pool
-    with _scheduler:
-        if _running == 0 and _pool != wanted:
-            _library().Highs.resetGlobalScheduler(True)
-            _pool = wanted
-        _running += 1
-        threads = _pool or wanted
-    try:
-        yield threads
-    finally:
-        with _scheduler:
-            _running -= 1
+def _prepare_threads(wanted: int) -> None:
+    """Have HiGHS make a pool of the wanted size in this thread: it keeps the first one, and fails if asked for more."""
+    if getattr(_local, "pool", wanted) != wanted:
+        _library().Highs.resetGlobalScheduler(True)
+    _local.pool = wanted
 
 
 def _library() -> Any:

@@ -256,6 +256,22 @@ def test_thread_counts_may_change_and_overlap() -> None:
     assert answers == [EngineStatus.optimal] * 9
 
 
+def test_every_thread_has_its_own_pool() -> None:
+    """A thread that solved with one worker may ask for two after another thread has, and the other way round."""
+    found: list[EngineStatus] = []
+
+    def solve(threads: int) -> None:
+        found.append(solve_model(knapsack([3.0, 4.0, 6.0], 10.0), Run(threads=threads)).status)
+
+    solve(1)
+    for threads in (2, 1):
+        other = threading.Thread(target=solve, args=[threads])
+        other.start()
+        other.join()
+        solve(threads)
+    assert found == [EngineStatus.optimal] * 5
+
+
 def test_the_banner_is_kept_off_standard_output() -> None:
     """HiGHS greets from its constructor, past Python and before any option: a fresh process shows it swallowed."""
     code = (
