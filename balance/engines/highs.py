@@ -218,7 +218,8 @@ class _Highs:
         except Exception as error:  # native code stands between here and the caller: kept, and raised after the solve
             self.failure = error
             return
-        self.run.report(objective=objective, solution=solution)
+        if objective < math.inf:  # else rounding let something through that is no solution
+            self.run.report(objective=objective, solution=solution)
 
     def _read(self, highs: Any) -> EngineOutcome:
         status, info, mip = highs.getModelStatus(), highs.getInfo(), bool(self.arrays.integer.any())
