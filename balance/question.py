@@ -117,11 +117,18 @@ def pose(
     notes = list(instance.notes)
     if devices is None and instance.preset:
         notes.append(f"devices and parameters are those of preset {instance.preset!r}")
+    if bandwidth is not None and _all_timed(instance.graph):
+        notes.append("bandwidth and latency change nothing: every tensor of the graph comes with seconds, which win")
     problem, unused = _state(asked, instance.graph, cluster, given, inherited, label, meant)
     notes.extend(
         f"problem {problem.name!r} has no parameter {key!r}; the instance's value is left out" for key in unused
     )
     return problem, tuple(notes)
+
+
+def _all_timed(graph: CostGraph) -> bool:
+    """Whether every tensor has given seconds, so that no link is ever asked."""
+    return bool(len(graph.tensors)) and not bool(np.isnan(graph.tensors.seconds).any())
 
 
 def _instance(what: object) -> Instance:

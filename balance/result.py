@@ -171,7 +171,7 @@ class Result:
         if not isinstance(self.solution, Plan):
             raise PlanError(
                 f"a solution of type {type(self.solution).__name__} has no timeline: it says where operators run, but "
-                f"not in which stages and order; ask a problem that answers with a Plan, such as 'chain'"
+                f"not in which stages and order; a pipeline has them: ask with contiguity='acyclic'"
             )
         return simulate(
             self.solution,

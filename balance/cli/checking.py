@@ -23,6 +23,9 @@ def check(
     ],
     graph: Annotated[Path, typer.Argument(metavar="GRAPH", help="The graph that was solved, in any format.")],
     format: FormatOption = None,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Prove the bound again too, where there is a cheap way to.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a result file again; ends with 1 if the plan breaks a rule or its numbers do not hold."""
@@ -31,7 +34,7 @@ def check(
 
     result, graph = answer_and_graph(result, graph)
     loaded = Result.load(result, load_graph(graph, format))
-    found = again(loaded)
+    found = again(loaded, prove=prove)
     evaluation = found.evaluation
     output = Output(as_json)
     output.data(
@@ -42,11 +45,14 @@ def check(
             "evaluated": None if evaluation is None else evaluation.objective,
             "bound": loaded.bound,
             "faults": list(found.faults),
+            **({} if found.proof is None else {"proof": {"proved": found.proof.proved, "text": found.proof.text}}),
             "breakdown": {} if evaluation is None else dict(evaluation.breakdown),
         }
     )
     for fault in found.faults:
         output.note(f"fault: {fault}")
+    if found.proof is not None and found.proof.proved is not False:
+        output.text(found.proof.text)
     if evaluation is None:
         output.text(f"the result has no solution to check (status {loaded.status})")
     elif found.valid:

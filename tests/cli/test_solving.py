@@ -71,6 +71,18 @@ def test_a_forged_result_is_found_out(command: Command, graph: Path, change: str
     assert "Traceback" not in done.output
 
 
+def test_check_proves_the_bound_again(command: Command, graph: Path, tmp_path: Path) -> None:
+    """--prove says what came of it, in words and in JSON."""
+    saved = tmp_path / "result.json"
+    assert command("solve", graph, "-d", 2, "--bandwidth", "10GB/s", "--save", saved).exit_code == 0
+    done = command("check", saved, graph, "--prove")
+    assert done.exit_code == 0, done.stderr
+    assert "proves again that no solution lies below" in done.stdout
+    found = json.loads(command("check", saved, graph, "--prove", "--json").stdout)
+    assert found["proof"]["proved"] is True
+    assert "proof" not in json.loads(command("check", saved, graph, "--json").stdout)
+
+
 def test_check_wants_the_graph_that_was_solved(command: Command, graph: Path, tmp_path: Path) -> None:
     """Another graph is refused with both hashes."""
     command("solve", graph, "-d", 3, *LINK, "--save", "result.json")

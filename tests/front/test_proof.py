@@ -77,3 +77,11 @@ def test_a_saved_certificate_is_enough(tmp_path: Path):
     found = check(tmp_path / "false.json", BRANCHES.graph, prove=True)
     assert not found.valid
     assert any("does not prove again" in fault for fault in found.faults)
+
+
+def test_a_bandwidth_that_changes_nothing_is_said():
+    """Given seconds win over a link: who gives a bandwidth as well is told."""
+    timed = CostGraph.chain([1.0, 2.0], seconds=0.5)
+    notes = solve(timed, 2, bandwidth=1e9).provenance["notes"]
+    assert any("change nothing" in note for note in notes)
+    assert not any("change nothing" in note for note in solve(timed, 2).provenance["notes"])
