@@ -56,7 +56,7 @@ SUITES = (
         specs="",
         size="smoke",
         instances=("tiny/",),
-        time_limit=10.0,
+        time_limit=3.0,
     ),
     Suite(name="speed", about="every figure at full size, against its target", specs=""),
     Suite(

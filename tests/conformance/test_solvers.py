@@ -194,8 +194,8 @@ def test_it_respects_a_time_limit(problem: str, name: str, limit: float) -> None
         result = solve(case.problem, solver=name, time_limit=limit)
         assert time.perf_counter() - began < limit + GRACE + SLACK, case.name
         honest(result)
-        if result.status is not Status.optimal:
-            assert result.stop_reason is StopReason.time_limit, case.name
+        if result.status is not Status.optimal:  # a heuristic may be at its end before
+            assert result.stop_reason is StopReason.time_limit or not get_solver(problem, name).exact, case.name
         assert not any("left behind" in note for note in result.provenance["notes"]), case.name
 
 
