@@ -13,13 +13,14 @@ import numpy as np
 from balance.problems.model.chain_figures import communication_seconds, compute_seconds, device_loads, memory_bytes
 from balance.problems.model.chain_rules import broken_structure, unhostable
 from balance.problems.model.errors import ProblemError, ScheduleError
+from balance.problems.model.flight import stage_flight, stage_flights, step_microbatches
 from balance.problems.model.linearise import REGIONS, Linearisation, linearise
 from balance.problems.model.memory import BACKENDS
 from balance.problems.model.parameters import amount, check_question, choice, column, count, counts, flag, words
 from balance.problems.model.plan import Plan
 from balance.problems.model.problem import Evaluation, Problem, Violation
-from balance.problems.model.tensors import FloatArray, IntArray
-from balance.problems.model.traffic import BACKWARD, FORWARD
+from balance.problems.model.tensors import IntArray
+from balance.problems.model.traffic import BACKWARD, FORWARD, timed_by_links, transfers_of
 
 _CHOICES = {
     "objective": ("bottleneck", "fw-bw-bottleneck"),
@@ -199,57 +200,46 @@ class ChainProblem(Problem):
         """Whether there is a backward pass: a training graph, and a schedule that runs it."""
         return self.graph.style != "inference" and self.schedule != "forward-only"
 
-    def _sent(self) -> list[tuple[FloatArray, FloatArray]]:
-        """Return bytes and given seconds of all tensors that are sent, and of all gradients."""
-        tensors = self.graph.tensors
-        sent = [(tensors.bytes, tensors.seconds), (tensors.gradient_bytes, tensors.gradient_seconds)]
-        if self.has_backward:
-            return sent
-        early = ~self.graph.is_backward[tensors.producer]
-        return [(sent[0][0][early], sent[0][1][early])]
-
     @cached_property
     def needs_links(self) -> bool:
         """Whether some transfer is timed by a link."""
-        return any(bool(((size > 0) & np.isnan(seconds)).any()) for size, seconds in self._sent())
+        return timed_by_links(self.graph, training=self.has_backward)
 
     @cached_property
     def communicates(self) -> bool:
         """Whether any transfer takes time."""
-        return self.needs_links or any(bool((seconds > 0).any()) for _, seconds in self._sent())
+        sent = transfers_of(self.graph, training=self.has_backward)
+        return self.needs_links or any(bool((seconds > 0).any()) for _, seconds in sent)
 
     @property
     def _limited(self) -> bool:
         return bool(np.isfinite(self.cluster.memory_bytes).any())
 
-    @cached_property
-    def device_kind(self) -> IntArray:
-        """Row of each device in the graph's time tables, shape (p,)."""
-        rows = np.array([self.graph.kind_index(kind) for kind in self.cluster.kinds], dtype=np.int64)
-        return np.asarray(rows[self.cluster.kind])
-
     def flight(self, after: int) -> int:
         """Return the micro-batches in flight in a stage with `after` stages after it (one chunk per device)."""
-        if self.in_flight is not None:
-            return self.in_flight[min(after, len(self.in_flight) - 1)]
-        if not self.has_backward:
-            return 1
-        if self.schedule == "gpipe":
-            return self.microbatches or 1
-        return after + 1 if self.microbatches is None else min(self.microbatches, after + 1)
+        return stage_flight(
+            after,
+            schedule=self.schedule,
+            microbatches=self.microbatches,
+            given=self.in_flight,
+            backward=self.has_backward,
+        )
 
     def flights(self, stages: int) -> IntArray:
         """Return the micro-batches in flight of each stage of a pipeline of `stages` stages, shape (stages,)."""
-        if self.in_flight is None and self.has_backward:
-            if self.chunks > 1:
-                return np.array([self._scheduled(stages, s) for s in range(stages)], dtype=np.int64)
-            if self.schedule == "gpipe":
-                return np.full(stages, self.step_microbatches(stages))
-        return np.array([self.flight(stages - 1 - s) for s in range(stages)], dtype=np.int64)
+        if self.in_flight is None and self.has_backward and self.chunks > 1:
+            return np.array([self._scheduled(stages, s) for s in range(stages)], dtype=np.int64)
+        return stage_flights(
+            stages,
+            schedule=self.schedule,
+            microbatches=self.microbatches,
+            given=self.in_flight,
+            backward=self.has_backward,
+        )
 
     def step_microbatches(self, stages: int) -> int:
         """Return the micro-batches of a step with `stages` stages: `microbatches`, or enough to fill the pipeline."""
-        return self.microbatches if self.microbatches is not None else 2 * stages
+        return step_microbatches(self.microbatches, stages)
 
     def _scheduled(self, stages: int, stage: int) -> int:
         from balance.problems.model.templates import in_flight

@@ -13,13 +13,21 @@ import numpy as np
 from balance.problems.model.cluster import Link
 from balance.problems.model.contraction import Contraction, colocation_classes, contract, merge_free_leaves
 from balance.problems.model.errors import ProblemError
+from balance.problems.model.flight import stage_flight, stage_flights
 from balance.problems.model.memory import device_bytes, stage_activation_bytes
 from balance.problems.model.parameters import amount, check_question, choice, column, count, counts, words
 from balance.problems.model.placement import Placement, read_placement
 from balance.problems.model.plan import Assignment, Plan
 from balance.problems.model.problem import Evaluation, Problem, Violation
 from balance.problems.model.tensors import FloatArray, IntArray
-from balance.problems.model.traffic import BACKWARD, FORWARD, boundary_traffic, direct_traffic, edge_traffic
+from balance.problems.model.traffic import (
+    BACKWARD,
+    FORWARD,
+    boundary_traffic,
+    direct_traffic,
+    edge_traffic,
+    timed_by_links,
+)
 
 _CHOICES = {
     "objective": ("bottleneck", "fw-bw-bottleneck"),
@@ -194,7 +202,11 @@ class CutProblem(Problem):
                 f"problem 'cut' takes one link between any two devices, the cluster has {self.cluster.links} links: "
                 f"give bandwidth= and latency= of one"
             )
-        if self.cluster.n_devices > 1 and self.cluster.links == "none" and self._needs_links:
+        if (
+            self.cluster.n_devices > 1
+            and self.cluster.links == "none"
+            and timed_by_links(self.graph, training=self.has_backward)
+        ):
             raise ProblemError(
                 "tensors have bytes but no link speed is known: give bandwidth= (bytes per second) and latency= "
                 "(seconds), or a cluster with links"
@@ -208,13 +220,6 @@ class CutProblem(Problem):
         return bool(np.isfinite(self.cluster.memory_bytes).any())
 
     @property
-    def _needs_links(self) -> bool:
-        tensors = self.graph.tensors
-        ahead = (tensors.bytes > 0) & np.isnan(tensors.seconds)
-        back = (tensors.gradient_bytes > 0) & np.isnan(tensors.gradient_seconds)
-        return bool((ahead | (back if self.has_backward else False)).any())
-
-    @property
     def has_backward(self) -> bool:
         """Whether there is a backward phase: a training graph, and a schedule that runs it."""
         return self.graph.style != "inference" and self.schedule != "forward-only"
@@ -223,12 +228,6 @@ class CutProblem(Problem):
     def link(self) -> Link:
         """The link between any two devices."""
         return self.cluster.inter or Link()
-
-    @cached_property
-    def device_kind(self) -> IntArray:
-        """Row of each device in the graph's time tables, shape (p,)."""
-        rows = np.array([self.graph.kind_index(kind) for kind in self.cluster.kinds], dtype=np.int64)
-        return np.asarray(rows[self.cluster.kind])
 
     @cached_property
     def device_pays(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -249,13 +248,17 @@ class CutProblem(Problem):
 
     def flight(self, after: int) -> int:
         """Return the micro-batches in flight in a stage with `after` stages after it."""
-        if self.in_flight is not None:
-            return self.in_flight[min(after, len(self.in_flight) - 1)]
-        if self.contiguity != "acyclic" or not self.has_backward:
-            return 1
-        if self.schedule == "gpipe":
-            return self.microbatches or 1
-        return after + 1 if self.microbatches is None else min(self.microbatches, after + 1)
+        return stage_flight(after, **self._flight_rule)
+
+    @property
+    def _flight_rule(self) -> dict[str, Any]:
+        # Without an order of stages no schedule keeps anything in flight by its place.
+        return {
+            "schedule": self.schedule,
+            "microbatches": self.microbatches,
+            "given": self.in_flight,
+            "backward": self.has_backward and self.contiguity == "acyclic",
+        }
 
     def seconds(self, device: int) -> FloatArray:
         """Return the seconds of every operator on a device per phase, shape (2, n); infinite where barred."""
@@ -361,7 +364,7 @@ class CutProblem(Problem):
         return float(phases[FORWARD].max() + phases[BACKWARD].max()), phases.sum(axis=0)
 
     def _flights(self, parts: int) -> IntArray:
-        return np.array([self.flight(parts - 1 - s) for s in range(parts)], dtype=np.int64)
+        return stage_flights(parts, **self._flight_rule)
 
     def _memory(self, placement: Placement) -> FloatArray:
         """Return the bytes that each part needs, shape (S,)."""

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from balance.chain.intervals import conclude
-from balance.chain.pareto import sweep
 from balance.chain.tables import ChainTables
 from balance.chain.threshold import shared_refusals
 from balance.limits import Run
+from balance.pareto import sweep
 from balance.problems.chain import ChainProblem
 from balance.problems.model.plan import Plan
 from balance.registry import Outcome, Solver

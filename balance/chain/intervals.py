@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from balance.chain.pareto import sweep
 from balance.chain.reasons import reasons
 from balance.chain.tables import ChainTables, Ways
 from balance.chain.threshold import shared_refusals
 from balance.limits import Run, StopReason
+from balance.pareto import sweep
 from balance.problems.chain import ChainProblem
 from balance.problems.model.plan import Plan
 from balance.registry import Outcome, Solver

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from balance.chain.pareto import sweep
 from balance.cut.layers import BIG, build_layers, ceiling, floor, reaches, reference_work, thresholds
 from balance.cut.presolve import presolve
 from balance.cut.reasons import obvious, reasons
 from balance.cut.tables import CutTables
 from balance.limits import Run, StopReason
+from balance.pareto import sweep
 from balance.problems.cut import CutProblem
 from balance.problems.model.plan import Plan
 from balance.problems.model.tensors import FloatArray, IntArray
@@ -58,7 +58,7 @@ class Ideals(Solver):
         """Refuse other contiguities, senders that pay per reader, and graphs that are certainly too wide."""
         if problem.contiguity != "acyclic":
             return "ideals describe pipelines: it answers contiguity='acyclic' only"
-        tables = CutTables(problem)
+        tables = CutTables.of(problem)
         if problem.routing == "direct" and not tables.order_is_free():
             return "with send='each' what a stage pays depends on the stages after it"
         width = _antichain(tables)
@@ -72,7 +72,7 @@ class Ideals(Solver):
 
     def solve(self, problem: CutProblem, run: Run) -> Outcome:
         """Return the optimum, or say that there are too many ideals."""
-        tables = CutTables(problem)
+        tables = CutTables.of(problem)
         impossible = obvious(tables)
         if impossible:
             return Outcome(proved_infeasible=True, infeasible=impossible)
@@ -91,7 +91,7 @@ class Ideals(Solver):
 
         if problem.objective != "bottleneck" or self.accepts(problem) is not None:
             return None
-        tables = CutTables(problem)
+        tables = CutTables.of(problem)
         program = IdealProgram.build(tables, run)
         if program is None:
             return None
@@ -177,10 +177,10 @@ class IdealProgram:
                 break
             proved = limit + 1
             run.report(bound=tables.bound(proved), bound_name="ideals")
-        if found is not None and found[0] > proved and not run.should_stop():
+        if found is not None and found[0] > proved:  # some plan within the threshold, not yet the best one
             run.report(objective=tables.problem.evaluate(found[1]).objective, solution=found[1])
-            better = self.search(TOTAL, found[0] - 1, BIG, BIG)
-            if run.should_stop():
+            better = None if run.should_stop() else self.search(TOTAL, found[0] - 1, BIG, BIG)
+            if better is None and run.should_stop():
                 return self._outcome(found[1], tables.bound(proved), run.stop_reason or StopReason.time_limit)
             found = better or found
         if found is not None:
@@ -268,7 +268,7 @@ class IdealProgram:
                     self.pairs += advance(state, low, high)
                 else:
                     cuts = np.linspace(low, high, 4 * threads + 1).astype(int).tolist()
-                    self.pairs += sum(pool.map(lambda ends: advance(state, *ends), itertools.pairwise(cuts)))  # noqa: B023
+                    self.pairs += sum(pool.map(advance, itertools.repeat(state), cuts[:-1], cuts[1:]))
                 if self.run.should_stop():
                     return None
         last = self.size - 1
@@ -322,12 +322,9 @@ def _is_split(tables: CutTables) -> bool:
 
 def _flipped_nets(tables: CutTables) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]:
     """Return nets of each block, pins of each net, producers and weights, over reversed blocks."""
-    nets, n = tables.nets, tables.n
-    pins = n - 1 - nets.pins
-    by_block = np.argsort(pins, kind="stable")
-    at = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(pins, minlength=n), out=at[1:])
-    return at, nets.rows[by_block], nets.offsets, pins, n - 1 - nets.producer, nets.weight
+    n = tables.n
+    nets = replace(tables.nets, pins=n - 1 - tables.nets.pins, producer=n - 1 - tables.nets.producer)
+    return *nets.by_block(n), nets.offsets, nets.pins, nets.producer, nets.weight
 
 
 def _costs(tables: CutTables, net_parts: tuple[IntArray, ...], split: bool) -> Any:
@@ -344,7 +341,6 @@ def _costs(tables: CutTables, net_parts: tuple[IntArray, ...], split: bool) -> A
     np.minimum.at(first, rows, pins // 64)
     np.maximum.at(last, rows, pins // 64 + 1)
     adjacent = problem.routing == "adjacent"
-    speed = problem.overflow_bandwidth
     return kernels.Costs(
         nets=masks,
         first=first,
@@ -354,8 +350,8 @@ def _costs(tables: CutTables, net_parts: tuple[IntArray, ...], split: bool) -> A
         capacity=tables.capacity,
         available=tables.memory_available,
         pays=tables.pays,
-        flight=np.array([problem.flight(s) for s in range(problem.cluster.n_devices)], dtype=np.float64),
-        overflow=0.0 if speed is None else tables.scale / speed,
+        flight=tables.flight,
+        overflow=tables.overflow,
         style=kernels.SPLIT if split else kernels.ADJACENT if adjacent else kernels.SUM,
         adjacent=adjacent,
         overlap=problem.overlap == "max",

@@ -53,6 +53,7 @@ def presolve(tables: CutTables, run: Run) -> Reduction:
 
     - *Free leaves.* A block without work and bytes that every device can host, with one other block m in all of its
       nets and no other neighbour in the order, joins m: that cuts no net more, and removes pins from other places.
+      (Not where stages must be convex: there the order is that of paths, and a path through the leaf may come back.)
     - *Heavy neighbours.* If blocks u and v are on different devices, the load of u's device is at least the weight of
       the lightest set that holds u and not v, its work where it is least plus the nets that it cuts: a minimum cut.
       If that is more than the incumbent, every solution that is as good keeps u and v together, and in pipelines
@@ -86,6 +87,8 @@ def presolve(tables: CutTables, run: Run) -> Reduction:
 def _leaves(tables: CutTables) -> IntArray | None:
     """Return the new class of each block when free leaves have joined, None if there are none."""
     problem, n = tables.problem, tables.n
+    if problem.contiguity == "convex":
+        return None  # a path through the leaf may leave its mate's device and come back, whatever its tensors weigh
     free = ~tables.barred.any(axis=0) & ~tables.work.any(axis=(0, 1))
     free &= (tables.held == 0) & (tables.kept == 0) & (tables.workspace == 0)
     if not free.any() or (problem.graph.pinned >= 0).any():

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from balance.chain.pareto import sweep
 from balance.cut.layers import BIG, build_layers, ceiling, floor, n_states, reaches, reference_work, thresholds
 from balance.cut.reasons import obvious
 from balance.cut.tables import BoolArray, CutTables
 from balance.limits import Run, StopReason
+from balance.pareto import sweep
 from balance.problems.cut import CutProblem
 from balance.problems.model.plan import Assignment, Plan
 from balance.problems.model.tensors import IntArray
@@ -47,7 +47,7 @@ class Slicing(Solver):
 
     def accepts(self, problem: CutProblem) -> str | None:
         """Refuse clusters with too many combinations of different devices."""
-        states = n_states(CutTables(problem))
+        states = n_states(CutTables.of(problem))
         if states > STATES:
             return f"the devices are of so many types that there are {states} combinations of used ones"
         return None
@@ -59,8 +59,8 @@ class Slicing(Solver):
     def solve(self, problem: CutProblem, run: Run) -> Outcome:
         """Return the best plan over the orders."""
         ordered = acyclic(problem)
-        tables = CutTables(ordered)
-        impossible = obvious(CutTables(problem))
+        tables = CutTables.of(ordered)
+        impossible = obvious(CutTables.of(problem))
         if impossible:
             return Outcome(proved_infeasible=True, infeasible=impossible)
         slicer = Slicer(tables, run)
@@ -125,10 +125,7 @@ class Slicer:
         self.tables, self.run = tables, run
         problem, nets = tables.problem, tables.nets
         self.reference, self.ratio = reference_work(tables)
-        by_block = np.argsort(nets.pins, kind="stable")
-        at = np.zeros(tables.n + 1, dtype=np.int64)
-        np.cumsum(np.bincount(nets.pins, minlength=tables.n), out=at[1:])
-        speed = problem.overflow_bandwidth
+        at, nets_of_blocks = nets.by_block(tables.n)
         self.blocks = kernels.Blocks(
             work=tables.work,
             barred=tables.barred,
@@ -137,15 +134,15 @@ class Slicer:
             kept=tables.kept,
             workspace=tables.workspace,
             nets_at=at,
-            nets=nets.rows[by_block],
+            nets=nets_of_blocks,
             size=np.diff(nets.offsets),
             producer=nets.producer,
             weight=nets.weight,
             capacity=tables.capacity,
             available=tables.memory_available,
             pays=tables.pays,
-            flight=np.array([problem.flight(s) for s in range(problem.cluster.n_devices)], dtype=np.float64),
-            overflow=0.0 if speed is None else tables.scale / speed,
+            flight=tables.flight,
+            overflow=tables.overflow,
             limited=bool(np.isfinite(tables.memory_available).any()),
             adjacent=problem.routing == "adjacent",
             overlap=problem.overlap == "max",
@@ -168,19 +165,19 @@ class Slicer:
         step
             Stages begin and end where least is sent among `step` neighbours each; 1: anywhere, which is exact.
         """
-        self.allowed = self._places(order, step)
         from balance.cut import _slicing_kernels as kernels
 
+        allowed = self._places(order, step)
         if self.tables.problem.objective == "bottleneck":
             top = self.ceiling if below is None else math.ceil(below * self.tables.scale) - 1
-            found = self.search(order, kernels.TOTAL, self.floor, top, BIG, BIG) if top > 0 else None
+            found = self.search(order, allowed, kernels.TOTAL, self.floor, top, BIG, BIG) if top > 0 else None
             return None if found is None else found[1].plan()
 
         def search(mode: int, most_forward: float, most_backward: float) -> tuple[int, Sliced] | None:
             most_f = BIG if most_forward == math.inf else int(most_forward)
             most_b = BIG if most_backward == math.inf else int(most_backward)
             aim = kernels.FORWARD_FIRST if mode == 1 else kernels.BACKWARD_FIRST
-            return self.search(order, aim, 0, self.ceiling, most_f, most_b)
+            return self.search(order, allowed, aim, 0, self.ceiling, most_f, most_b)
 
         answer = sweep(search, self.run, below=lambda value: value - 1)
         return None if answer is None else answer[2].plan()
@@ -199,7 +196,7 @@ class Slicer:
         return allowed
 
     def search(
-        self, order: IntArray, aim: int, least: int, most: int, most_f: int, most_b: int
+        self, order: IntArray, allowed: BoolArray, aim: int, least: int, most: int, most_f: int, most_b: int
     ) -> tuple[int, Sliced] | None:
         """Return the least value of an order within limits, with its division; None if there is none.
 
@@ -207,19 +204,21 @@ class Slicer:
         ----------
         order
             Blocks from the first stage to the last, shape (N,).
-        aim, most_f, most_b
+        allowed, aim, most_f, most_b
             See `balance.cut._slicing_kernels.slice_order`.
         least, most
             Range of values to look at, scaled.
         """
         start = max(least, most // 1_000, 1) if aim else least
         for limit in thresholds(min(start, most), most):
-            found = self.within(order, aim, limit, most_f, most_b)
+            found = self.within(order, allowed, aim, limit, most_f, most_b)
             if found is not None or self.run.should_stop():
                 return found
         return None
 
-    def within(self, order: IntArray, aim: int, limit: int, most_f: int, most_b: int) -> tuple[int, Sliced] | None:
+    def within(
+        self, order: IntArray, allowed: BoolArray, aim: int, limit: int, most_f: int, most_b: int
+    ) -> tuple[int, Sliced] | None:
         """Return the least value of at most `limit` of an order, with its division."""
         from balance.cut import _slicing_kernels as kernels
 
@@ -235,7 +234,7 @@ class Slicer:
         before = np.empty(len(values), dtype=np.int32)
         kind = np.empty(len(values), dtype=np.int32)
         state = kernels.slice_order(
-            self.blocks, backwards, self.allowed, layers, reaches(self.ratio, reach), limit, self.tables.most_stages,
+            self.blocks, backwards, allowed, layers, reaches(self.ratio, reach), limit, self.tables.most_stages,
             aim, most_f, most_b, values, before, kind,
         )  # fmt: skip
         if state < 0:
@@ -273,7 +272,7 @@ class Sliced:
 
 
 def orders(slicer: Slicer, run: Run) -> Iterator[IntArray]:
-    """Yield topological orders of blocks: by index, depth first from either end, by level, then random ones."""
+    """Yield topological orders of blocks: by index, depth first from either end, then random depth-first ones."""
     from balance.cut import _slicing_kernels as kernels
 
     n = slicer.tables.n

@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 
 from balance.problems.cut import CutProblem
 from balance.problems.model.contraction import contract
+from balance.problems.model.flight import step_microbatches
 from balance.problems.model.plan import Assignment, Plan, Replica, Stage
 from balance.problems.model.tensors import FloatArray, IntArray
 from balance.problems.model.topology import renumber
 from balance.problems.model.traffic import BACKWARD, FORWARD, charges
 
 BoolArray = NDArray[np.bool_]
+
+_KEPT = "_cut_tables"
 
 BITS = 61
 """Bits of the largest sum."""
@@ -54,6 +57,12 @@ class Nets:
     def rows(self) -> IntArray:
         """Net of each pin, shape (pins,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    def by_block(self, n: int) -> tuple[IntArray, IntArray]:
+        """Return the nets of each of `n` blocks: those of block v are ``nets[at[v] : at[v + 1]]`` of (at, nets)."""
+        at = np.zeros(n + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self.pins, minlength=n), out=at[1:])
+        return at, self.rows[np.argsort(self.pins, kind="stable")]
 
 
 class CutTables:
@@ -90,6 +99,15 @@ class CutTables:
         self.scale = 2.0 ** (BITS - 1 - math.frexp(total)[1]) if total > 0 else 1.0
         self.work: IntArray = np.rint(work * self.scale).astype(np.int64)
         self.nets = Nets(heads, pins, producers, np.rint(weight * self.scale).astype(np.int64))
+
+    @classmethod
+    def of(cls, problem: CutProblem) -> CutTables:
+        """Return the arrays of a problem, made once for each problem object: bounds and solvers share them."""
+        known = vars(problem).get(_KEPT)
+        if known is None:
+            known = vars(problem)[_KEPT] = cls(problem)  # as a cached property keeps its value; not pickled
+        assert isinstance(known, cls)
+        return known
 
     # -- building ----------------------------------------------------------------------------------------------
 
@@ -205,6 +223,17 @@ class CutTables:
         np.maximum.at(largest, self.block, self.problem.graph.workspace_bytes[self.problem.configuration])
         return largest
 
+    @cached_property
+    def flight(self) -> FloatArray:
+        """Micro-batches in flight in a stage by the number of stages after it, shape (p,)."""
+        return np.array([self.problem.flight(s) for s in range(self.problem.cluster.n_devices)], dtype=np.float64)
+
+    @property
+    def overflow(self) -> float:
+        """Scaled seconds per byte that is streamed; 0 where everything must fit."""
+        speed = self.problem.overflow_bandwidth
+        return 0.0 if speed is None else self.scale / speed
+
     @property
     def most_stages(self) -> int:
         """Most devices that can be of use."""
@@ -265,12 +294,11 @@ class CutTables:
             Stage(own, (Replica((d,)),), problem.configuration)
             for own, d in zip(np.split(by_stage, cuts), devices, strict=True)
         )
-        forward = problem.schedule == "forward-only" or problem.graph.style == "inference"
         return Plan(
             stages,
-            microbatches=problem.microbatches or max(2 * len(stages), 1),
+            microbatches=step_microbatches(problem.microbatches, len(stages)),
             microbatch_size=problem.graph.configurations[problem.configuration].microbatch_size,
-            schedule="forward-only" if forward else problem.schedule,
+            schedule=problem.schedule if problem.has_backward else "forward-only",
         )
 
     def assignment(self, device_of_block: IntArray) -> Assignment:

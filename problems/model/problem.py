@@ -6,14 +6,17 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from balance.problems.model.cluster import Cluster
 from balance.problems.model.errors import FormatError, ProblemError
 from balance.problems.model.fields import Fields
 from balance.problems.model.graph import CostGraph
+from balance.problems.model.tensors import IntArray
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,12 @@ class Problem:
     def evaluate(self, solution: Any) -> Evaluation:
         """Return objective, breakdown and violations of a solution; never trusts the solver that made it."""
         raise ProblemError(f"problem {self.name!r} has no evaluator")
+
+    @cached_property
+    def device_kind(self) -> IntArray:
+        """Row of each device in the graph's time tables, shape (p,)."""
+        rows = np.array([self.graph.kind_index(kind) for kind in self.cluster.kinds], dtype=np.int64)
+        return np.asarray(rows[self.cluster.kind])
 
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:

@@ -135,6 +135,22 @@ def charges(graph: CostGraph, part: IntArray, *, training: bool = True) -> Charg
     return Charges(low, high, home, count, size, linked, given)
 
 
+def transfers_of(graph: CostGraph, *, training: bool) -> list[tuple[FloatArray, FloatArray]]:
+    """Return bytes and given seconds (nan: none) of all tensors that are sent, and when training of all gradients."""
+    tensors = graph.tensors
+    ahead, back = (tensors.bytes, tensors.seconds), (tensors.gradient_bytes, tensors.gradient_seconds)
+    if training:
+        return [ahead, back]
+    early = ~graph.is_backward[tensors.producer]
+    return [(ahead[0][early], ahead[1][early])]
+
+
+def timed_by_links(graph: CostGraph, *, training: bool) -> bool:
+    """Return whether some transfer is timed by a link, since it has bytes and no seconds of its own."""
+    sent = transfers_of(graph, training=training)
+    return any(bool(((size > 0) & np.isnan(seconds)).any()) for size, seconds in sent)
+
+
 def boundary_traffic(graph: CostGraph, part: IntArray, parts: int, *, training: bool = True) -> Traffic:
     """Return what crosses each boundary when every tensor passes through all parts between its ends.
 

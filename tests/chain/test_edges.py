@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from balance import ProblemError, simulate, solve
-from balance.chain.pareto import sweep
 from balance.chain.reasons import reasons
 from balance.limits import Run
+from balance.pareto import sweep
 from balance.problems.chain import ChainProblem
 from balance.problems.model.cluster import Cluster, Device
 from balance.problems.model.graph import Configuration, CostGraph

@@ -355,3 +355,26 @@ def test_single_readers_make_each_and_once_the_same():
         for send in ("once", "each")
     }
     assert values == {5.0}
+
+
+def test_a_plan_within_the_threshold_is_no_optimum(monkeypatch):
+    """When time runs out right after a plan was found, its value is not claimed to be proved."""
+    graph = fork_join(branches=3, length=6, repeats=3, seed=5)
+    problem = CutProblem(graph=graph, cluster=Cluster.uniform(4, bandwidth=2e8))
+    best = solve(problem, solver="ideals").objective
+    run = Run()
+    program = IdealProgram.build(CutTables(problem), run)
+    assert program is not None
+    plain = program.search
+
+    def late(*arguments, **options):
+        found = plain(*arguments, **options)
+        if found is not None:
+            run.interrupt()
+        return found
+
+    monkeypatch.setattr(program, "search", late)
+    outcome = program.bottleneck()
+    assert outcome.stop_reason == "interrupted"
+    assert outcome.solution is not None
+    assert outcome.bound <= best <= problem.evaluate(outcome.solution).objective

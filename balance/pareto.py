@@ -1,4 +1,4 @@
-"""Chain wing: minimising the sum of the largest forward and the largest backward load."""
+"""Front door: minimising the sum of the largest forward and the largest backward load, shared by the wings."""
 
 from __future__ import annotations
 
