@@ -19,7 +19,7 @@ from balance.limits import Part, Run, StopReason
 from balance.problems.model.errors import BalanceError, OptionError, ProblemError, SolverError, SolverNotFoundError
 from balance.problems.model.problem import Evaluation, Problem, Violation
 from balance.registry import get_solver, ladder, list_bounds
-from balance.solver import DIRECT, Outcome, Solver
+from balance.solver import DIRECT, Bound, Outcome, Solver
 from balance.status import ABSOLUTE, RELATIVE, is_closed
 
 GRACE = 2.0
@@ -164,17 +164,20 @@ class Search:
                 continue
             if self.run.should_stop():
                 break
-            try:
-                value = bound(self.problem)
-            except BalanceError:
-                raise
-            except Exception as error:  # whatever it is, the reader must learn which bound it was
-                raise SolverError(f"bound {bound.name!r} failed: {type(error).__name__}: {error}") from error
+            value = self._value(bound, self.run)
             if value == math.inf:
                 self._hopeless = bound.name  # an exact solver may say why; if none does, this is the reason
             else:
                 self._take_bound(value, bound.name)
         self.timings["bounds"] = time.perf_counter() - began
+
+    def _value(self, bound: Bound, run: Run) -> float:
+        try:
+            return bound(self.problem, run)
+        except BalanceError:
+            raise
+        except Exception as error:  # whatever it is, the reader must learn which bound it was
+            raise SolverError(f"bound {bound.name!r} failed: {type(error).__name__}: {error}") from error
 
     def _run_expensive_bounds(self) -> None:
         """Compute the bounds that take long, once, before exact searches begin: a quarter of the time, in equal parts.
@@ -192,7 +195,7 @@ class Search:
                 break
             left = (share - (time.perf_counter() - began)) / (len(waiting) - place)
             part = Part(self.run, seconds=min(left, bound.seconds or math.inf))
-            self._take_bound(bound(self.problem, part), bound.name)
+            self._take_bound(self._value(bound, part), bound.name)
         self.timings["expensive bounds"] = time.perf_counter() - began
 
     def _run_solver(self, solver: Solver, run: Run) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,7 @@ def _regal() -> list[BenchInstance]:
         BenchInstance(
             name=f"regal/{name}",
             about=about,
-            load=lambda name=name: regal.build(name),  # type: ignore[misc]
+            load=partial(regal.build, name),
             parameters={"chain": None},
         )
         for name, about in regal.names()
@@ -189,7 +189,7 @@ def _families(n: int, p: int) -> list[tuple[str, str, Callable[[], Instance], di
 
         return make
 
-    layers = lambda: _layers(n, n)  # noqa: E731 - a name for a recipe that is used four times
+    layers = partial(_layers, n, n)
     return [
         ("plain", "chain without transfers, equal devices", of(lambda: _plain(n, n), lambda _: _equal(p)), {}),
         ("layers", "training chain with transfers, equal devices", of(layers, lambda _: _equal(p)), {}),
@@ -257,7 +257,7 @@ _FILES: dict[str, tuple[str, str]] = {
 
 def _public() -> list[BenchInstance]:
     return [
-        BenchInstance(name=f"public/{name}", about=about, load=lambda file=file: _read(file))  # type: ignore[misc]
+        BenchInstance(name=f"public/{name}", about=about, load=partial(_read, file))
         for name, (file, about) in _FILES.items()
     ]
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from balance.cut.tables import CutTables
 from balance.limits import Part, Run
 from balance.problems.model.tensors import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    pass
 
 SAFETY = 1.0 - 1e-7
 """Factor on dual bounds: HiGHS keeps rows to 1e-9 of a scaled model."""
@@ -155,11 +152,8 @@ class Stage:
     def solve(self, run: Run) -> tuple[float, IntArray | None]:
         """Return a proved lower bound in units of the view, and the blocks of the best stage that was found."""
         from balance.engines.highs import solve_model
-        from balance.engines.outcome import EngineStatus
 
         answer = solve_model(self.model, run)
-        if answer.status is EngineStatus.infeasible:  # believed only without presolve, see LOOSE
-            answer = solve_model(self.model, run, options={"presolve": "off"})
         chosen = None
         if answer.values is not None:
             values = answer.values

@@ -299,6 +299,17 @@ def _split_load(ideals: Any, costs: Any, q: Any, inner: Any, outer: Any, extra: 
 
 
 @njit(cache=True, nogil=True)
+def _contains(bits: Any, outer: Any, inner: Any) -> Any:
+    """Return whether ideal `inner` is a part of ideal `outer`."""
+    outside = False
+    for w in range(bits.shape[1]):
+        if bits[inner, w] & ~bits[outer, w]:
+            outside = True
+            break
+    return not outside
+
+
+@njit(cache=True, nogil=True)
 def _value(aim: Any, total: Any, forward: Any, backward: Any, most_f: Any, most_b: Any) -> Any:
     """Return what is minimised, BIG where a limit on a phase is broken."""
     if aim == TOTAL:
@@ -333,7 +344,6 @@ def advance(
     """
     Q = layers.counts.shape[1]
     M = len(ideals.reference)
-    words = ideals.bits.shape[1]
     pairs = 0
     used = 0
     for q in range(Q):
@@ -381,12 +391,7 @@ def advance(
                     least = ideals.work[q, outer] - work_j + abs(at_i - at_j)
                     if least > limit or least >= known:
                         continue
-                inside = True
-                for w in range(words):
-                    if ideals.bits[inner, w] & ~ideals.bits[outer, w]:
-                        inside = False
-                        break
-                if not inside:
+                if not _contains(ideals.bits, outer, inner):
                     continue
                 left = everything - ideals.reference[outer]
                 if layers.charged[more]:
@@ -408,7 +413,6 @@ def came_from(
     """Return (type, state, ideal) before the last stage of the best way to `outer`; type -1: with one device less."""
     value = values[layers.offset[state] + outer - layers.low[state]]
     Q = layers.counts.shape[1]
-    words = ideals.bits.shape[1]
     used = 0
     for q in range(Q):
         used += layers.counts[state, q]
@@ -425,12 +429,7 @@ def came_from(
         for inner in range(layers.low[fewer], min(outer, layers.high[fewer])):
             if values[layers.offset[fewer] + inner - layers.low[fewer]] > value:
                 continue
-            inside = True
-            for w in range(words):
-                if ideals.bits[inner, w] & ~ideals.bits[outer, w]:
-                    inside = False
-                    break
-            if not inside:
+            if not _contains(ideals.bits, outer, inner):
                 continue
             total, forward, backward = stage_load(ideals, costs, q, inner, outer, used - 1)
             if _value(aim, total, forward, backward, most_f, most_b) <= value:

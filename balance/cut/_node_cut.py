@@ -222,7 +222,7 @@ def prove_node_cut(problem: CutProblem, block: int, phases: tuple[int, ...] = BO
     >>> cut.seconds, cut.least
     (Fraction(11, 2), (0, 1))
     """
-    tables = CutTables(problem)
+    tables = CutTables.of(problem)
     if block not in range(tables.n):
         raise ProblemError(f"there is no block {block!r}; the problem has {tables.n}")
     offsets, pins, weights = _rational_nets(problem, tables, phases)

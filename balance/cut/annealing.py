@@ -65,7 +65,7 @@ class Annealing(Solver):
 
     def solve(self, problem: CutProblem, run: Run) -> Outcome:
         """Return the best solution over all runs."""
-        tables = CutTables(problem)
+        tables = CutTables.of(problem)
         impossible = obvious(tables)
         if impossible:
             return Outcome(proved_infeasible=True, infeasible=impossible)
@@ -112,9 +112,7 @@ class _Annealer:
         after = [places - 1 - s if self.ordered else 0 for s in range(places)]
         flight = np.array([problem.flight(a) for a in after])
         scratch = float(tables.workspace.max())  # a place may hold the block with the largest workspace
-        by_block = np.argsort(nets.pins, kind="stable")
-        at = np.zeros(n + 1, dtype=np.int64)
-        np.cumsum(np.bincount(nets.pins, minlength=n), out=at[1:])
+        at, nets_of_blocks = nets.by_block(n)
         after_at, behind = successor_rows(n, tables.source, tables.target)
         before_at, before = successor_rows(n, tables.target, tables.source)
         self.moves = kernels.Moves(
@@ -124,7 +122,7 @@ class _Annealer:
             room=tables.capacity[types] - scratch,
             pays=tables.pays[types],
             nets_at=at,
-            nets=nets.rows[by_block],
+            nets=nets_of_blocks,
             pins_at=nets.offsets,
             pins=nets.pins,
             producer=nets.producer,

@@ -77,7 +77,7 @@ def _node_cut_holds(problem: CutProblem, value: float) -> bool:
     from balance.cut._node_cut import BOTH, highest, prove_node_cut
 
     def proved(phases: tuple[int, ...]) -> Fraction:
-        peak = highest(CutTables(problem), phases)
+        peak = highest(CutTables.of(problem), phases)
         return Fraction(0) if peak is None else prove_node_cut(problem, peak.block, phases).seconds
 
     best = proved(BOTH)
@@ -104,7 +104,7 @@ def node_cut(problem: CutProblem) -> float:
     """
     from balance.cut._node_cut import highest
 
-    tables = CutTables(problem)
+    tables = CutTables.of(problem)
     peak = highest(tables)
     if peak is None:
         return math.inf
@@ -134,7 +134,7 @@ def assignment_lp(problem: CutProblem) -> float:
     """
     if int(problem.classes.max()) >= CELLS:
         return -math.inf  # before the tables of a huge graph are made
-    tables = CutTables(problem)
+    tables = CutTables.of(problem)
     if tables.n_types == 1 or tables.n * tables.n_types > CELLS:
         return -math.inf
     if tables.barred.all(axis=0).any():
@@ -168,7 +168,7 @@ def bottleneck_block(problem: CutProblem, run: Run) -> float:
     """
     from balance.cut._block_models import bottleneck_block as solved
 
-    tables = CutTables(problem)
+    tables = CutTables.of(problem)
     return -math.inf if _too_large(tables) else solved(tables, run)
 
 
@@ -187,7 +187,7 @@ def three_super_blocks(problem: CutProblem, run: Run) -> float:
     from balance.cut._block_models import bottleneck_block as single
     from balance.cut._block_models import super_blocks
 
-    tables = CutTables(problem)
+    tables = CutTables.of(problem)
     if problem.contiguity != "acyclic" or _too_large(tables):
         return -math.inf
     floor = max(_known(problem), single(tables, Part(run, 3)))
@@ -205,7 +205,7 @@ def node_guess(problem: CutProblem, run: Run) -> float:
     """
     from balance.cut._block_models import node_guess as solved
 
-    tables = CutTables(problem)
+    tables = CutTables.of(problem)
     if _too_large(tables):
         return -math.inf
     return solved(tables, run, _known(problem))
@@ -226,7 +226,7 @@ def balanced_cut(problem: CutProblem, run: Run) -> float:
     """
     from balance.cut._block_models import balanced_cut as solved
 
-    tables = CutTables(problem)
+    tables = CutTables.of(problem)
     if problem.overlap != "sum" or not tables.pays.any() or _too_large(tables):
         return -math.inf
     floor = _known(problem)
@@ -239,7 +239,7 @@ def balanced_cut(problem: CutProblem, run: Run) -> float:
 def _relaxed(problem: CutProblem, run: Run, what: str, semidefinite: bool) -> float:
     from balance.cut import _relaxations as relaxations
 
-    tables = CutTables(problem)
+    tables = CutTables.of(problem)
     if tables.n > relaxations.LARGEST or tables.barred.all(axis=0).any():
         return -math.inf
     solve = relaxations.partition if what == "partition" else relaxations.block

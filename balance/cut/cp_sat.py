@@ -52,7 +52,7 @@ class CpSat(Solver):
 
     def accepts(self, problem: CutProblem) -> str | None:
         """Refuse models that are too large."""
-        tables = CutTables(problem)
+        tables = CutTables.of(problem)
         places = tables.most_stages if problem.contiguity == "acyclic" else problem.cluster.n_devices
         size = (2 * tables.n + 2 * len(tables.nets)) * places
         return f"its model would have about {size} literals, more than {LITERALS}" if size > LITERALS else None
@@ -65,7 +65,7 @@ class CpSat(Solver):
         """Return the optimum, or the best solution and bound when time is over."""
         from balance.engines.cp_sat import solve_cp
 
-        tables = CutTables(problem)
+        tables = CutTables.of(problem)
         impossible = obvious(tables)
         if impossible:
             return Outcome(proved_infeasible=True, infeasible=impossible)

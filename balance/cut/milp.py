@@ -41,7 +41,7 @@ class Milp(Solver):
 
     def accepts(self, problem: CutProblem) -> str | None:
         """Refuse models that are too large to be built."""
-        tables = CutTables(problem)
+        tables = CutTables.of(problem)
         places = tables.most_stages if problem.contiguity == "acyclic" else problem.cluster.n_devices
         rows = (len(tables.nets.pins) + tables.n) * places * tables.n_types
         return f"its model would have about {rows} rows, more than {PINS}" if rows > PINS else None
@@ -54,7 +54,7 @@ class Milp(Solver):
         """Return the optimum of the model, or what is known of it when time is over."""
         from balance.engines.highs import solve_model
 
-        tables = CutTables(problem)
+        tables = CutTables.of(problem)
         impossible = obvious(tables)
         if impossible:
             return Outcome(proved_infeasible=True, infeasible=impossible)
@@ -70,8 +70,6 @@ class Milp(Solver):
             return (solution, evaluation.objective) if evaluation.feasible else (None, math.inf)
 
         answer = solve_model(model, run, start=start, decode=decode)
-        if answer.status is EngineStatus.infeasible:  # believed only without presolve: at its tolerance it has erred
-            answer = solve_model(model, run, start=start, decode=decode, options={"presolve": "off"})
         stats = {**answer.stats, **reduction.stats}
         if answer.status is EngineStatus.infeasible:
             return Outcome(proved_infeasible=True, infeasible=reasons(tables), stats=stats)
@@ -141,7 +139,7 @@ def formulate_prefix(problem: CutProblem, tables: CutTables | None = None) -> pu
     tables
         Arrays of the problem; default: those of the problem as it is.
     """
-    tables = CutTables(problem) if tables is None else tables
+    tables = CutTables.of(problem) if tables is None else tables
     build = _Builder("cut_prefix", tables, tables.most_stages)
     n, stages, types = tables.n, build.places, range(tables.n_types)
     a = {(s, q): build.binary(f"a_{s}_{q}") for s in range(stages) for q in types}
@@ -199,7 +197,7 @@ def formulate_assignment(problem: CutProblem, tables: CutTables | None = None) -
     ----------
     Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020.
     """
-    tables = CutTables(problem) if tables is None else tables
+    tables = CutTables.of(problem) if tables is None else tables
     build = _Builder("cut_assignment", tables, problem.cluster.n_devices)
     n, devices = tables.n, build.places
     types = tables.types.tolist()

@@ -7,39 +7,31 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 
 from balance import Cluster, CostGraph, Device, Tensor, solve
 from balance.cut import cp_sat as wing
 from balance.cut.cp_sat import CpSat, CutProgram
-from balance.cut.ideals import Ideals
 from balance.cut.tables import CutTables
 from balance.engines import cp_sat as engine
 from balance.limits import Run
 from balance.problems.cut import CutProblem
 from balance.problems.instances.random_graphs import fork_join
 from balance.problems.model.cluster import Link
+from tests.cut import agreement as shared
 from tests.cut import oracle
 from tests.cut.strategies import problems
 
 
 def agree(problem, best, **limits):
-    """Check that CP-SAT proves the value `best`, infinite if there is no solution."""
-    result = solve(problem, solver="cp_sat", **{"threads": 1, **limits})
-    if math.isinf(best):
-        assert result.status == "infeasible"
-        assert result.reasons
-        return
-    assert result.status == "optimal", (result.status, result.objective, result.bound, best)
-    assert result.objective == pytest.approx(best, rel=1e-6, abs=1e-9)
+    """Check that the solver of this file proves the value `best`."""
+    shared.agree("cp_sat", problem, best, **limits)
 
 
 @given(problems(most=7, contiguity="acyclic"))
 def test_pipelines_equal_the_ideals(problem):
     """Prefix form and program over ideals, on graphs too large for enumeration."""
-    assume(Ideals().accepts(problem) is None)
-    other = solve(problem, solver="ideals", threads=1)
-    agree(problem, math.inf if other.objective is None else other.objective)
+    shared.agree_with_ideals("cp_sat", problem)
 
 
 @pytest.mark.parametrize("contiguity", ["convex", "none"])

@@ -7,38 +7,30 @@ import math
 import numpy as np
 import pulp
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 
 from balance import Cluster, CostGraph, Tensor, solve
 from balance.cut import milp as wing
-from balance.cut.ideals import Ideals
 from balance.cut.milp import Milp, formulate_assignment, formulate_prefix, solution_of, values_of
 from balance.cut.tables import CutTables
 from balance.engines.highs import solve_model, write_lp, write_mps
-from balance.engines.outcome import EngineOutcome, EngineStatus
+from balance.engines.outcome import EngineStatus
 from balance.limits import Run
 from balance.problems.cut import CutProblem
+from tests.cut import agreement as shared
 from tests.cut import oracle
 from tests.cut.strategies import problems
 
 
 def agree(problem, best, **limits):
-    """Check that the MILP proves the value `best`, infinite if there is no solution."""
-    result = solve(problem, solver="milp", **{"threads": 1, **limits})
-    if math.isinf(best):
-        assert result.status == "infeasible"
-        assert result.reasons
-        return
-    assert result.status == "optimal", (result.status, result.objective, result.bound, best)
-    assert result.objective == pytest.approx(best, rel=1e-6, abs=1e-9)
+    """Check that the solver of this file proves the value `best`."""
+    shared.agree("milp", problem, best, **limits)
 
 
 @given(problems(most=6, contiguity="acyclic"))
 def test_pipelines_equal_the_ideals(problem):
     """Prefix formulation and program over ideals, on graphs too large for enumeration."""
-    assume(Ideals().accepts(problem) is None)
-    other = solve(problem, solver="ideals", threads=1)
-    agree(problem, math.inf if other.objective is None else other.objective)
+    shared.agree_with_ideals("milp", problem)
 
 
 @pytest.mark.parametrize("contiguity", ["convex", "none"])
@@ -144,23 +136,6 @@ def test_convexity_is_asked_of_paths():
     graph = CostGraph(forward=[1.0, 2.0, 1.0], tensors=[Tensor(0, (1,)), Tensor(1, (2,))])
     for contiguity, optimum in (("none", 2.0), ("convex", 3.0), ("acyclic", 3.0)):
         agree(CutProblem(graph=graph, cluster=Cluster.uniform(2), contiguity=contiguity), optimum)
-
-
-def test_infeasible_is_believed_without_presolve_only(monkeypatch):
-    """The first verdict of infeasibility is checked by a second solve, with presolve off."""
-    asked = []
-
-    def fake(model, run, *, options=None, **more):
-        asked.append(options)
-        if options is None:
-            return EngineOutcome(EngineStatus.infeasible, bound=math.inf)
-        return solve_model(model, run, options=options, **more)
-
-    monkeypatch.setattr("balance.engines.highs.solve_model", fake)
-    outcome = Milp().solve(diamond(), Run(threads=1))
-    assert asked == [None, {"presolve": "off"}]
-    assert outcome.solution is not None
-    assert not outcome.proved_infeasible
 
 
 def test_limits_are_honest():

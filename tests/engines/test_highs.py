@@ -256,6 +256,24 @@ def test_thread_counts_may_change_and_overlap() -> None:
     assert answers == [EngineStatus.optimal] * 9
 
 
+def test_infeasible_is_believed_without_presolve_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where presolve calls a mixed-integer model infeasible, HiGHS is asked again without it, and that counts."""
+    import highspy
+
+    true_status, asked = highspy.Highs.getModelStatus, []
+
+    def status(self: Any) -> Any:
+        presolve = self.getOptionValue("presolve")[1]
+        asked.append(presolve)
+        return true_status(self) if presolve == "off" else highspy.HighsModelStatus.kInfeasible
+
+    monkeypatch.setattr(highspy.Highs, "getModelStatus", status)
+    answer = solve_model(knapsack([3.0, 4.0, 6.0], 10.0), Run(threads=1))
+    assert asked[0] == "choose"
+    assert answer.status is EngineStatus.optimal
+    assert answer.objective == pytest.approx(3.0)
+
+
 def test_every_thread_has_its_own_pool() -> None:
     """A thread that solved with one worker may ask for two after another thread has, and the other way round."""
     found: list[EngineStatus] = []
